@@ -1,0 +1,212 @@
+"""Records of benchmark launches in HDF5, readable by h5py alone.
+
+Layout, version 1::
+
+    /                        attributes: format = "mpi_allreduce.bench", version = 1
+    /launch-0001             one group for each launch; attributes: started (ISO 8601, UTC), label, finished (bool)
+        environment          string, JSON: see environment.describe
+        settings             string, JSON: see settings.Settings
+        cases/00001          one group for each case, numbered as they were run (the order is shuffled)
+            attributes       algorithm, bytes, count, dtype, op, codec, memory, mode, skew, data, in_place, buffers,
+                             ranks, order; wrong, error, identical (validation.Validation); rounds (-1 if unknown),
+                             sent_bytes (by the busiest rank, -1 if unknown), scratch_bytes; warmups, ended_by,
+                             baseline (seconds, 0 if not skewed);
+                             instead, where the case could not be run: skipped (the reason)
+            seconds          float64 [repetition, rank], from each rank's own arrival to its end
+            delays           float64 [repetition, rank], only with skew: how late each rank arrived on purpose
+
+A reader must ignore groups, attributes and datasets that it does not know; the version grows when a meaning changes.
+
+After each case the file is copied, extended, and put in the old one's place in one step.  So a launch that is killed
+at any moment, or a full disk, leaves a readable file with all finished cases.  Launches that append to one file at
+the same time take turns by a lock (``.FILE.lock``), held only meanwhile.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from .statistics import completion, summarise
+
+__all__ = ["FORMAT", "VERSION", "Recorder", "read", "read_launches"]
+
+FORMAT = "mpi_allreduce.bench"
+VERSION = 1
+
+
+class Recorder:
+    """Writes one launch, from one process.
+
+    Parameters
+    ----------
+    path : path
+        Made, with its folder, if missing; otherwise the launch is appended.
+    environment, settings : dict
+        Plain values.
+    label : str
+
+    Raises
+    ------
+    OSError
+        If the file cannot be written.
+    ValueError
+        If it exists and is not a record of this kind.
+    """
+
+    def __init__(self, path: str | Path, environment: dict, settings: dict, label: str = ""):
+        self.path = Path(path)
+        self.cases = 0
+        self.launch = ""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+
+        def start(file: h5py.File) -> None:
+            _check_format(file, self.path)
+            number = 1 + max((int(name.rpartition("-")[2]) for name in file if name.startswith("launch-")), default=0)
+            self.launch = f"launch-{number:04d}"
+            group = file.create_group(self.launch)
+            group.attrs.update({"started": environment.get("started", ""), "label": label, "finished": False})
+            group["environment"] = json.dumps(environment)
+            group["settings"] = json.dumps(settings)
+            group.create_group("cases")
+
+        _extend(self.path, start)
+
+    def add(self, attributes: dict[str, object], seconds: np.ndarray | None, delays: np.ndarray | None = None) -> None:
+        """Keep one case.
+
+        Parameters
+        ----------
+        attributes : dict
+            Numbers and strings.
+        seconds, delays : ndarray, shape (repetitions, ranks), or None
+        """
+        self.cases += 1
+
+        def write(file: h5py.File) -> None:
+            group = file.create_group(f"{self.launch}/cases/{self.cases:05d}")
+            group.attrs.update(attributes)
+            for name, values in (("seconds", seconds), ("delays", delays)):
+                if values is not None:
+                    group.create_dataset(name, data=values, compression="gzip", shuffle=True)
+
+        _extend(self.path, write)
+
+    def finish(self) -> None:
+        """Mark the launch as complete."""
+
+        def write(file: h5py.File) -> None:
+            file[self.launch].attrs["finished"] = True
+
+        _extend(self.path, write)
+
+
+def read(path: str | Path, launch: str | None = None) -> list[dict[str, object]]:
+    """All cases of a record as a table: one flat dict for each row, e.g. for ``pandas.DataFrame(read(path))``.
+
+    Parameters
+    ----------
+    path : path
+    launch : str, optional
+        Only this launch.
+
+    Returns
+    -------
+    list of dict
+        ``launch``, ``label`` and ``case``; the attributes listed in :mod:`mpi_allreduce.bench.records`; for cases
+        that were timed ``seconds`` and ``delays`` (or None) as arrays, the fields of
+        :class:`~mpi_allreduce.bench.statistics.Summary` in seconds, and ``algbw`` = bytes / median and
+        ``busbw`` = algbw * 2 (p - 1) / p in bytes per second.
+
+    Raises
+    ------
+    ValueError
+        If the file is not such a record, or a newer version's.
+    """
+    rows = []
+    with h5py.File(path, "r") as file:
+        _check_format(file, path)
+        for name in sorted(file) if launch is None else [launch]:
+            for case, group in sorted(file[name]["cases"].items()):
+                rows.append({"launch": name, "label": file[name].attrs["label"], "case": case, **_row(group)})
+    return rows
+
+
+def read_launches(path: str | Path) -> dict[str, dict[str, object]]:
+    """Per launch: its attributes, ``environment`` and ``settings``."""
+    with h5py.File(path, "r") as file:
+        _check_format(file, path)
+        return {
+            name: {
+                **{key: _plain(value) for key, value in group.attrs.items()},
+                "environment": json.loads(group["environment"][()]),
+                "settings": json.loads(group["settings"][()]),
+            }
+            for name, group in sorted(file.items())
+        }
+
+
+def _row(group: h5py.Group) -> dict[str, object]:
+    row = {key: _plain(value) for key, value in group.attrs.items()}
+    if "seconds" not in group:
+        return row
+    seconds = group["seconds"][()]
+    delays = group["delays"][()] if "delays" in group else None
+    summary = summarise(completion(seconds, delays))
+    bandwidth = row["bytes"] / summary.median
+    return {
+        **row,
+        "seconds": seconds,
+        "delays": delays,
+        **asdict(summary),
+        "algbw": bandwidth,
+        "busbw": bandwidth * 2 * (row["ranks"] - 1) / row["ranks"],
+    }
+
+
+def _plain(value: object) -> object:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _check_format(file: h5py.File, path: str | Path) -> None:
+    if not file.keys() and "format" not in file.attrs and file.mode != "r":
+        file.attrs.update({"format": FORMAT, "version": VERSION})
+    if file.attrs.get("format") != FORMAT:
+        raise ValueError(f"{path} is an HDF5 file, but not a record of this benchmark")
+    if file.attrs["version"] > VERSION:
+        raise ValueError(f"{path} has layout version {file.attrs['version']}; this program knows up to {VERSION}")
+
+
+def _extend(path: Path, write: Callable[[h5py.File], None]) -> None:
+    """Let ``write`` change a copy of the file, then put it in the old one's place."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with _locked(path):
+        try:
+            if path.exists():
+                shutil.copyfile(path, draft)
+            with h5py.File(draft, "a", locking="best-effort") as file:
+                write(file)
+            with open(draft, "rb") as written:
+                os.fsync(written.fileno())
+            os.replace(draft, path)
+        finally:
+            draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    lock = path.with_name(f".{path.name}.lock")
+    with open(lock, "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError as error:  # some network file systems know no locks
+            warnings.warn(f"{lock}: {error}; do not let several launches append to this file at once", stacklevel=4)
+        yield

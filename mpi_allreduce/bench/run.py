@@ -1,0 +1,286 @@
+"""One launch of the benchmark: every case validated, timed and recorded, in shuffled order."""
+
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+from typing import TypeVar
+
+import numpy as np
+from mpi4py import MPI
+
+from ..algorithms import get, names
+from ..errors import UsageError
+from ..memory import OPERATORS
+from ..runtime import Plan, UnsupportedError, algorithm_names, plan
+from .environment import describe, last_level_cache, library_name, local_ranks
+from .inputs import Arena, rotation, stride
+from .progress import progress
+from .records import Recorder, read
+from .settings import Case, Settings, shuffled_cases
+from .skew import Skew
+from .table import console, print_rows
+from .timing import Measurement, Run, Timer
+from .validation import Validation, Validator, digest
+
+__all__ = ["check_settings", "run"]
+
+T = TypeVar("T")
+LEAST_SECONDS = 0.02  # for a case that comes when the time is used up
+BASELINE_REPETITIONS = 10
+
+
+def check_settings(settings: Settings) -> None:
+    """Find what cannot work before anything is sent.
+
+    Raises
+    ------
+    ValueError, TypeError
+        Naming the option.
+    """
+    for name in settings.algorithms:
+        if name not in algorithm_names():
+            get(name)  # raises, and lists what there is
+    if settings.op not in OPERATORS:
+        raise ValueError(f"op: unknown operator {settings.op!r}; known are {', '.join(OPERATORS)}")
+    OPERATORS[settings.op].kernel(settings.dtype, 1)
+    skew = Skew(settings.skew, 1, 0)
+    if skew.active and settings.mode != "isolated":
+        raise ValueError(
+            f"skew: {settings.skew} needs mode isolated; in mode {settings.mode} ranks never start together"
+        )
+    if not settings.algorithms or not settings.sizes:
+        raise ValueError("algorithms, sizes: at least one of each is needed")
+
+
+def run(settings: Settings, out: Path, comm: MPI.Intracomm = MPI.COMM_WORLD) -> bool:
+    """Run the benchmark; collective.
+
+    Parameters
+    ----------
+    settings : Settings
+        The same on all ranks; see :func:`check_settings`.
+    out : path
+        The HDF5 file that the launch is appended to.
+    comm : Intracomm
+
+    Returns
+    -------
+    bool
+        Whether every result was right; the same on all ranks.
+    """
+    comm = comm.Dup()
+    launch = _Launch(settings, comm)
+    report = _together(comm, lambda: _Report(settings, out, launch) if comm.rank == 0 else None)
+    cases = shuffled_cases(settings)
+    deadline = perf_counter() + settings.max_seconds
+    all_right = True
+    for order, case in enumerate(cases):
+        if report:
+            report.next_case(order, case)
+        share = max((deadline - perf_counter()) / (len(cases) - order), LEAST_SECONDS)
+        try:
+            result = launch.measure(case, share)
+        except UnsupportedError as reason:
+            if report:
+                report.skipped(order, case, str(reason))
+            continue
+        all_right &= not result.validation.wrong
+        if report:
+            report.finished(order, case, result)
+    if report:
+        report.close()
+    comm.Free()
+    return all_right
+
+
+class _Result:
+    """What is known of one case after it was measured."""
+
+    def __init__(self, plans: list[Plan], validation: Validation, measurement: Measurement | None, baseline: float):
+        self.buffers = len(plans)
+        self.scratch_bytes = plans[0].scratch_bytes
+        self.sent_bytes = plans[0].sent_bytes
+        self.validation = validation
+        self.measurement = measurement
+        self.baseline = baseline
+
+
+class _Launch:
+    """What all cases of a launch share on one rank: memory, validator, timer."""
+
+    def __init__(self, settings: Settings, comm: MPI.Intracomm):
+        self.settings = settings
+        self.comm = comm
+        self.environment = describe(comm)
+        cache, ranks_on_node = comm.bcast(last_level_cache()), local_ranks(comm)
+        sizes = {case.bytes for case in shuffled_cases(settings)}
+        self.buffers = {size: settings.buffers or rotation(size, cache, ranks_on_node) for size in sizes}
+        itemsize = settings.dtype.itemsize
+        largest = max(number * stride(size, itemsize) * itemsize for size, number in self.buffers.items())
+        self.arena = _together(comm, lambda: Arena(settings.data, settings.dtype, largest, comm.rank, settings.seed))
+        longest = self.arena.source[: max(sizes) // itemsize]
+        self.validator = Validator(comm, settings.op, longest)
+        skew = Skew(settings.skew, comm.size, settings.seed)
+        self.timer = Timer(comm, settings.mode, skew, settings.in_place, settings.ci, settings.repetitions)
+        self._baselines: dict[int, float] = {}
+
+    def measure(self, case: Case, max_seconds: float) -> _Result:
+        """Validate and time one case; collective."""
+        baseline = self._baseline(case.bytes) if self.timer.skew.active else 0.0
+        bound = [self._bind(case.algorithm, *buffers) for buffers in self._buffers(case.bytes)]
+        plans = [plan for plan, _ in bound]
+        runs = [run for _, run in bound]
+        send, receive, source = next(iter(self._buffers(case.bytes)))
+        contribution = receive if self.settings.in_place else send
+
+        def reduce(values: np.ndarray) -> np.ndarray:
+            contribution[:] = values
+            return plans[0]()
+
+        validation, bits = self.validator.judge(reduce, source)
+        for run in runs:
+            run.restore()
+        measurement = self.timer.measure(runs, max_seconds, baseline)
+        changed = digest(reduce(source)) != bits
+        if self.comm.allreduce(int(changed)):
+            validation = Validation(validation.wrong + source.size, validation.error, validation.identical)
+        result = _Result(plans, validation, measurement, baseline)
+        if result.sent_bytes is not None:
+            result.sent_bytes = self.comm.allreduce(result.sent_bytes, MPI.MAX)
+        for made in plans:
+            made.free()
+        return result
+
+    def _buffers(self, size: int):
+        return self.arena.buffers(size, self.buffers[size])
+
+    def _bind(self, algorithm: str, send: np.ndarray, receive: np.ndarray, source: np.ndarray) -> tuple[Plan, Run]:
+        op = OPERATORS[self.settings.op]
+        if self.settings.in_place:
+            made = plan(self.comm, MPI.IN_PLACE, receive, op=op, algorithm=algorithm)
+            return made, Run(made, _copier(receive, source))
+        made = plan(self.comm, send, receive, op=op, algorithm=algorithm)
+        return made, Run(made, _copier(send, source))
+
+    def _baseline(self, size: int) -> float:
+        """The vendor's time without skew, to which delays are scaled."""
+        if size not in self._baselines:
+            made, run = self._bind("vendor", *next(iter(self._buffers(size))))
+            times = np.empty(BASELINE_REPETITIONS)
+            for i in range(BASELINE_REPETITIONS):
+                run.restore()
+                self.timer.barrier()
+                start = perf_counter()
+                made()
+                times[i] = perf_counter() - start
+            made.free()
+            slowest = np.empty_like(times)
+            self.comm.Allreduce(times, slowest, MPI.MAX)
+            self._baselines[size] = float(np.median(slowest))
+        return self._baselines[size]
+
+
+def _together(comm: MPI.Intracomm, make: Callable[[], T]) -> T:
+    """Do something that may fail on one rank; if it does on any, all raise the same error."""
+    made, failure = None, None
+    try:
+        made = make()
+    except (OSError, ValueError) as error:
+        failure = str(error)
+    failures = {rank: text for rank, text in enumerate(comm.allgather(failure)) if text}
+    if failures:
+        rank, text = next(iter(failures.items()))
+        others = f" (and {len(failures) - 1} more ranks)" if len(failures) > 1 else ""
+        raise UsageError(f"rank {rank}{others}: {text}")
+    return made
+
+
+def _copier(target: np.ndarray, source: np.ndarray) -> Callable[[], None]:
+    return lambda: np.copyto(target, source)
+
+
+class _Report:
+    """Rank 0's part: the record, the progress, the table."""
+
+    def __init__(self, settings: Settings, out: Path, launch: _Launch):
+        self.settings = settings
+        self.ranks = launch.comm.size
+        self.screen = console()
+        self.recorder = Recorder(out, launch.environment, settings.as_dict(), settings.label)
+        total = len(shuffled_cases(settings))
+        self.heading = self._heading(launch.environment)
+        self.screen.print(self.heading, soft_wrap=True)
+        self.screen.print(
+            f"{total} cases in shuffled order, at most about {settings.max_seconds:g} s of timing; "
+            f"record: {out} ({self.recorder.launch})",
+            soft_wrap=True,
+        )
+        self.progress = progress(self.screen, total)
+
+    def _heading(self, environment: dict) -> str:
+        s = self.settings
+        hosts = environment["hosts"]
+        where = f"{len(hosts)} host{'s' * (len(hosts) > 1)}, {environment['cores_on_host']} cores each"
+        place = "in place" if s.in_place else "out of place"
+        crowd = ""
+        if max(hosts.values()) > environment["cores_on_host"]:
+            crowd = "; more ranks than cores: times are those of an overloaded machine"
+        return (
+            f"{self.ranks} ranks on {where} ({environment['cpu']}), {library_name(environment['mpi_library'])}; "
+            f"{s.op} of {s.dtype}, {place}, {s.mode}, skew {s.skew}, data {s.data}{crowd}"
+        )
+
+    def next_case(self, order: int, case: Case) -> None:
+        """Tell the user what comes."""
+        self.progress.step(order, str(case))
+
+    def skipped(self, order: int, case: Case, reason: str) -> None:
+        """Record why a case could not be run."""
+        self.recorder.add({**self._attributes(order, case), "skipped": reason}, None)
+
+    def finished(self, order: int, case: Case, result: _Result) -> None:
+        """Record a case."""
+        validation, measurement = result.validation, result.measurement
+        attributes = {
+            **self._attributes(order, case),
+            "buffers": result.buffers,
+            "wrong": validation.wrong,
+            "error": validation.error,
+            "identical": validation.identical,
+            "sent_bytes": -1 if result.sent_bytes is None else result.sent_bytes,
+            "scratch_bytes": result.scratch_bytes,
+            "warmups": measurement.warmups,
+            "ended_by": measurement.ended_by,
+            "baseline": result.baseline,
+        }
+        self.recorder.add(attributes, measurement.seconds, measurement.delays)
+
+    def _attributes(self, order: int, case: Case) -> dict[str, object]:
+        s = self.settings
+        ours = case.algorithm in names()
+        return {
+            "algorithm": case.algorithm,
+            "bytes": case.bytes,
+            "count": case.bytes // s.dtype.itemsize,
+            "dtype": str(s.dtype),
+            "op": s.op,
+            "codec": "none",
+            "memory": "host",
+            "mode": s.mode,
+            "skew": s.skew,
+            "data": s.data,
+            "in_place": s.in_place,
+            "ranks": self.ranks,
+            "order": order,
+            "rounds": int(get(case.algorithm).cost.rounds(self.ranks)) if ours else -1,
+        }
+
+    def close(self) -> None:
+        """Finish the record, and show it."""
+        self.progress.close()
+        self.recorder.finish()
+        rows = read(self.recorder.path, self.recorder.launch)
+        order = {name: i for i, name in enumerate(algorithm_names())}
+        rows.sort(key=lambda row: (row["bytes"], order[row["algorithm"]]))
+        print_rows(self.screen, rows, self.heading)
+        self.screen.print(f"Record: {self.recorder.path} ({self.recorder.launch})", soft_wrap=True)

@@ -1,0 +1,138 @@
+"""What a benchmark run is asked to do, and the cases that follow from it."""
+
+import random
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = ["Case", "Settings", "format_bytes", "parse_bytes", "parse_sizes", "shuffled_cases"]
+
+MODES = ("isolated", "streaming")
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+@dataclass(frozen=True)
+class Case:
+    """What distinguishes one measurement from the others of a launch.
+
+    Attributes
+    ----------
+    algorithm : str
+    bytes : int
+        Size of the buffer on each rank.
+    """
+
+    algorithm: str
+    bytes: int
+
+    def __str__(self) -> str:
+        return f"{self.algorithm} {format_bytes(self.bytes)}"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of a launch; see the command line's help for their meaning.
+
+    Attributes
+    ----------
+    algorithms : tuple of str
+    sizes : tuple of int
+        Bytes per rank, ascending.
+    dtype : dtype
+    op : str
+        Name of an operator.
+    in_place : bool
+    data : str
+        ``normal``, ``integers``, or the name of a .npy file.
+    mode : str
+        ``isolated`` (ranks start every repetition together) or ``streaming`` (back to back).
+    skew : str
+        How ranks arrive: ``none``, or ``late:F``, ``linear:F``, ``random:F`` with F in units of the vendor's time.
+    buffers : int
+        Pairs of buffers to rotate among; 1 keeps the cache hot, 0 takes as many as empty the last-level cache.
+    ci : float
+        A case ends when the confidence interval's half-width is below this fraction of the median.
+    max_seconds : float
+        For all cases together.
+    repetitions : tuple of int
+        At least and at most so many.
+    seed : int
+    label : str
+    """
+
+    algorithms: tuple[str, ...]
+    sizes: tuple[int, ...]
+    dtype: np.dtype
+    op: str = "SUM"
+    in_place: bool = False
+    data: str = "normal"
+    mode: str = "isolated"
+    skew: str = "none"
+    buffers: int = 0
+    ci: float = 0.03
+    max_seconds: float = 60.0
+    repetitions: tuple[int, int] = (10, 20_000)
+    seed: int = 1
+    label: str = ""
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain values for a record."""
+        return {**self.__dict__, "dtype": str(self.dtype)}
+
+
+def shuffled_cases(settings: Settings) -> list[Case]:
+    """Every algorithm at every size, in an order that hides drifts of the machine; the same on all ranks."""
+    itemsize = settings.dtype.itemsize
+    sizes = sorted({max(size // itemsize, 1) * itemsize for size in settings.sizes})
+    cases = [Case(algorithm, size) for size in sizes for algorithm in settings.algorithms]
+    random.Random(settings.seed).shuffle(cases)
+    return cases
+
+
+def parse_bytes(text: str) -> int:
+    """``4``, ``64K``, ``1.5M``, ``2GiB`` -> bytes; the units are powers of 1024.
+
+    Raises
+    ------
+    ValueError
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    if not match:
+        raise ValueError(f"size: expected a number of bytes such as 4, 64K or 1M, got {text!r}")
+    return int(float(match[1]) * _UNITS[match[2].upper()])
+
+
+def parse_sizes(text: str) -> tuple[int, ...]:
+    """``4:16M`` (times 4 from step to step), ``1K:1M:2`` (with a factor), ``4,1K,1M`` (a list), or a mixture.
+
+    Raises
+    ------
+    ValueError
+    """
+    sizes: set[int] = set()
+    for part in text.split(","):
+        if ":" not in part:
+            sizes.add(parse_bytes(part))
+            continue
+        first, last, *rest = part.split(":")
+        low, high = parse_bytes(first), parse_bytes(last)
+        try:
+            (factor,) = map(float, rest or ["4"])
+        except ValueError:
+            raise ValueError(f"size: expected FIRST:LAST or FIRST:LAST:FACTOR, got {part!r}") from None
+        if factor <= 1 or low < 1 or high < low:
+            raise ValueError(f"size: {part!r} needs 1 <= FIRST <= LAST and a FACTOR above 1")
+        size = float(low)
+        while size <= high:
+            sizes.add(int(size))
+            size *= factor
+    return tuple(sorted(sizes))
+
+
+def format_bytes(size: int) -> str:
+    """``65536`` -> ``64 KiB``."""
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size >= unit:
+            return f"{size / unit:.4g} {name}"
+    return f"{size} B"

@@ -1,0 +1,96 @@
+"""Summaries that assume nothing about how times are distributed."""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import NormalDist
+
+import numpy as np
+
+__all__ = ["Summary", "completion", "median_interval", "summarise"]
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Seconds of one case; a repetition's time is that of its slowest rank.
+
+    Attributes
+    ----------
+    repetitions : int
+    median, low, high : float
+        The median and its confidence interval.
+    p5, p95, p99, minimum, maximum : float
+    """
+
+    repetitions: int
+    median: float
+    low: float
+    high: float
+    p5: float
+    p95: float
+    p99: float
+    minimum: float
+    maximum: float
+
+    @property
+    def half_width(self) -> float:
+        """Half the interval's width, relative to the median."""
+        return (self.high - self.low) / 2 / self.median if self.median > 0 else math.inf
+
+
+def completion(seconds: np.ndarray, delays: np.ndarray | None = None) -> np.ndarray:
+    """The time of each repetition: from the last rank's arrival to the last rank's end.
+
+    Parameters
+    ----------
+    seconds : ndarray, shape (repetitions, ranks)
+        From each rank's own arrival to its end.
+    delays : ndarray, shape (repetitions, ranks), optional
+        How much later than planned each rank arrived on purpose.
+
+    Returns
+    -------
+    ndarray, shape (repetitions,)
+    """
+    if delays is None:
+        return seconds.max(axis=1)
+    return (seconds + delays).max(axis=1) - delays.max(axis=1)
+
+
+def summarise(times: np.ndarray) -> Summary:
+    """Summary of repetitions, shape (repetitions,)."""
+    ordered = np.sort(times)
+    low, high = median_interval(len(ordered))
+    p5, p95, p99 = np.percentile(ordered, (5, 95, 99))
+    return Summary(
+        len(ordered),
+        float(np.median(ordered)),
+        float(ordered[low]),
+        float(ordered[high]),
+        float(p5),
+        float(p95),
+        float(p99),
+        float(ordered[0]),
+        float(ordered[-1]),
+    )
+
+
+@lru_cache(maxsize=4096)
+def median_interval(n: int, confidence: float = CONFIDENCE) -> tuple[int, int]:
+    """Positions, among ``n`` ordered samples, of the ends of a confidence interval of the median.
+
+    By the sign test: the number of samples below the median is binomial (n, 1/2).  Below six samples no interval has
+    95 %, and the whole range is given.
+    """
+    tail = (1 - confidence) / 2
+    if n > 200:
+        k = math.floor(n / 2 + NormalDist().inv_cdf(tail) * math.sqrt(n) / 2)
+    else:
+        k, below = 0, 1
+        while below <= tail * 2**n and k < n // 2:  # below = 2^n P(at most k samples lie below the median)
+            k += 1
+            below += math.comb(n, k)
+    k = max(k - 1, 0)
+    return k, n - 1 - k

@@ -1,0 +1,172 @@
+"""Records as a table on the screen, and what follows from it in words."""
+
+from collections.abc import Iterable, Sequence
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from .settings import format_bytes
+
+__all__ = ["closing_lines", "console", "print_rows", "ratio_table", "results_table"]
+
+Row = dict[str, object]
+WIDTH = 120
+_COLUMNS = (
+    "median\nus", "95 % interval\nus", "p99\nus", "algbw\nGB/s", "busbw\nGB/s", "rounds\n", "error\n", "#wrong\n",
+    "vendor\n/ours",
+)  # fmt: skip
+
+
+def console(stderr: bool = False) -> Console:
+    """A console that does not fold tables where output is not a terminal."""
+    screen = Console(stderr=stderr, highlight=False)
+    return screen if screen.is_terminal else Console(stderr=stderr, highlight=False, width=WIDTH)
+
+
+def results_table(rows: Sequence[Row]) -> Table:
+    """One line for each timed case; sizes apart, the best of each size marked by a star."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
+    table.add_column("size", justify="right", no_wrap=True)
+    table.add_column("algorithm", no_wrap=True)
+    for name in _COLUMNS:
+        table.add_column(name, justify="right", no_wrap=True)
+    for size in _sizes(rows):
+        here = [row for row in rows if row["bytes"] == size]
+        vendor = _vendor(here)
+        best = min(here, key=lambda row: row["median"])
+        for row in here:
+            cells = [format_bytes(size) if row is here[0] else "", *_cells(row, vendor, row is best)]
+            table.add_row(*cells, style="bold" if row is best else None, end_section=row is here[-1])
+    return table
+
+
+def _cells(row: Row, vendor: Row | None, best: bool) -> list[str]:
+    ratio = f"{vendor['median'] / row['median']:.2f}" if vendor and row is not vendor else "-"
+    error = f"{row['error']:.1e}" if row["error"] else "0"
+    return [
+        row["algorithm"] + (" *" if best else ""),
+        _us(row["median"]),
+        f"{_us(row['low'])} .. {_us(row['high'])}",
+        _us(row["p99"]),
+        _bandwidth(row["algbw"]),
+        _bandwidth(row["busbw"]),
+        str(row["rounds"]) if row["rounds"] >= 0 else "-",
+        error if row["identical"] else f"{error} !",
+        str(row["wrong"]),
+        ratio,
+    ]
+
+
+def ratio_table(rows: Sequence[Row]) -> Table | None:
+    """How many times faster than MPI_Allreduce: one line for each size, one column for each algorithm."""
+    names = list(dict.fromkeys(row["algorithm"] for row in rows if row["algorithm"] != "vendor"))
+    medians = {(row["bytes"], row["algorithm"]): row["median"] for row in rows}
+    sizes = [size for size in _sizes(rows) if (size, "vendor") in medians]
+    if not sizes or not names:
+        return None
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
+    table.add_column("vendor/ours\n", justify="right", no_wrap=True)
+    for name in names:
+        table.add_column(name.replace("_", "\n", 1) if "_" in name else f"{name}\n", justify="right", no_wrap=True)
+    for size in sizes:
+        ratios = {n: medians[size, "vendor"] / medians[size, n] for n in names if (size, n) in medians}
+        best = max(ratios, key=ratios.get, default=None)
+        cells = [f"{ratios[n]:.2f}{'*' if n == best else ' '}" if n in ratios else "-" for n in names]
+        table.add_row(format_bytes(size), *cells)
+    return table
+
+
+def closing_lines(rows: Sequence[Row]) -> list[str]:
+    """Where ours win, where they lose, where nobody can tell; what was wrong; what could not be run."""
+    lines = []
+    timed = [row for row in rows if "median" in row]
+    verdicts = {size: v for size in _sizes(timed) if (v := _verdict([r for r in timed if r["bytes"] == size]))}
+    for word, text in (
+        ("win", "Ours win at {sizes}: at best {ratio:.2f} x faster than MPI_Allreduce ({name}, {size})."),
+        ("lose", "Ours lose at {sizes}: at worst {inverse:.2f} x slower than MPI_Allreduce ({name}, {size})."),
+        ("tie", "No difference (intervals overlap) at {sizes}."),
+    ):
+        chosen = {size: v for size, v in verdicts.items() if v[0] == word}
+        if chosen:
+            pick = max if word == "win" else min
+            size, (_, ratio, name) = pick(chosen.items(), key=lambda item: item[1][1])
+            sizes = _spans(list(chosen), list(verdicts))
+            lines.append(text.format(sizes=sizes, ratio=ratio, inverse=1 / ratio, name=name, size=format_bytes(size)))
+    if not verdicts:
+        lines.append("No comparison: vendor and an algorithm of ours must both be among --algorithms.")
+    lines.append(_correctness(timed))
+    for reason in sorted({(row["algorithm"], row["skipped"]) for row in rows if "skipped" in row}):
+        lines.append(f"Not run: {reason[0]}: {reason[1]}.")
+    return lines
+
+
+def _verdict(rows: Sequence[Row]) -> tuple[str, float, str] | None:
+    """Our best at one size against the vendor: (win | lose | tie, vendor / ours, name)."""
+    vendor = _vendor(rows)
+    ours = [row for row in rows if not _is_vendor(row)]
+    if not vendor or not ours:
+        return None
+    best = min(ours, key=lambda row: row["median"])
+    ratio = vendor["median"] / best["median"]
+    if best["high"] < vendor["low"]:
+        return "win", ratio, best["algorithm"]
+    if best["low"] > vendor["high"]:
+        return "lose", ratio, best["algorithm"]
+    return "tie", ratio, best["algorithm"]
+
+
+def _correctness(rows: Sequence[Row]) -> str:
+    wrong = [row for row in rows if row["wrong"]]
+    unequal = sorted({row["algorithm"] for row in rows if not row["identical"]})
+    text = "Every result is right" if not wrong else f"WRONG results in {len(wrong)} of {len(rows)} cases"
+    if unequal:
+        return f"{text}; not the same bits on all ranks (marked !): {', '.join(unequal)}."
+    return f"{text}, and has the same bits on all ranks."
+
+
+def print_rows(screen: Console, rows: Sequence[Row], heading: str) -> None:
+    """Heading, table, summary and closing lines."""
+    timed = [row for row in rows if "median" in row]
+    if timed:
+        screen.print(f"\n{heading}\n", soft_wrap=True)
+        screen.print(results_table(timed))
+        summary = ratio_table(timed)
+        if summary:
+            screen.print(summary)
+    for line in closing_lines(rows):
+        screen.print(line, soft_wrap=True)
+
+
+def _is_vendor(row: Row) -> bool:
+    return row["algorithm"].startswith("vendor")
+
+
+def _vendor(rows: Iterable[Row]) -> Row | None:
+    return next((row for row in rows if row["algorithm"] == "vendor"), None)
+
+
+def _sizes(rows: Iterable[Row]) -> list[int]:
+    return sorted({row["bytes"] for row in rows})
+
+
+def _spans(chosen: list[int], all_sizes: list[int]) -> str:
+    """Neighbouring sizes as ranges: ``4 B - 1 KiB, 16 KiB``."""
+    spans: list[list[int]] = []
+    for size in sorted(chosen):
+        previous = all_sizes[all_sizes.index(size) - 1] if size != all_sizes[0] else None
+        if spans and spans[-1][1] == previous:
+            spans[-1][1] = size
+        else:
+            spans.append([size, size])
+    return ", ".join(format_bytes(a) if a == b else f"{format_bytes(a)} - {format_bytes(b)}" for a, b in spans)
+
+
+def _us(seconds: float) -> str:
+    value = seconds * 1e6
+    return f"{value:.2f}" if value < 100 else f"{value:.0f}"
+
+
+def _bandwidth(bytes_per_second: float) -> str:
+    value = bytes_per_second / 1e9
+    return f"{value:.2f}" if value >= 0.1 else f"{value:.4f}"

@@ -1,0 +1,129 @@
+"""Is the result right?  Asked before a case is timed, and once more after."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+from mpi4py import MPI
+
+from ..memory import OPERATORS, Kind, kind_of, widened
+from ..memory.operators import divide
+from ..runtime import plan
+from .inputs import exact_input, exact_result
+
+__all__ = ["Reference", "Validation", "Validator"]
+
+
+@dataclass(frozen=True)
+class Validation:
+    """What was found.
+
+    Attributes
+    ----------
+    wrong : int
+        Elements, over all ranks, that differ from the exact result of integers or exceed the error bound.
+    error : float
+        Relative L2 error, on the data that is timed, against the same reduction in a wider type; 0 where the type is
+        exact, the largest of any rank.
+    identical : bool
+        Whether all ranks hold the same bits.
+    """
+
+    wrong: int
+    error: float
+    identical: bool
+
+
+class Reference:
+    """The reduction of the timed data in a wider type, and how far a correct result may be from it.
+
+    Made once for the largest case: smaller ones are its beginning.  The wide reduction is MPI_Allreduce's, the only
+    thing here that the vendor is trusted with; integer inputs are judged without it.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, source: np.ndarray, op: str):
+        wide = widened(source.dtype)
+        operator = OPERATORS[op]
+        self.exact = kind_of(source.dtype) not in (Kind.FLOATING, Kind.COMPLEX) or op in ("MIN", "MAX")
+        self.wide = wide
+        mine = source.astype(wide)
+        self.values = plan(comm, mine, op=operator, algorithm="vendor")()
+        if self.exact:
+            self.bound = None
+            return
+        sizes = np.abs(mine)
+        total = plan(comm, sizes, op=OPERATORS["PROD" if op == "PROD" else "SUM"], algorithm="vendor")()
+        if operator.mean:
+            divide(total, comm.size)
+        # Each of p-1 additions (and the division) rounds by at most half an ulp of a partial sum <= total;
+        # a complex product takes a few roundings each.
+        roundings = max(comm.size - 1, 1) + 1
+        if kind_of(source.dtype) is Kind.COMPLEX:
+            roundings *= 4
+        self.bound = total * (roundings * float(ml_dtypes.finfo(source.dtype).eps))
+
+    def judge(self, result: np.ndarray) -> tuple[int, float]:
+        """Wrong elements, and the relative L2 error, of a result on this rank."""
+        values = self.values[: result.size]
+        if self.exact:
+            return int(np.count_nonzero(result != values)), 0.0
+        difference = np.abs(result.astype(self.wide) - values)
+        norm = float(np.linalg.norm(values))
+        wrong = np.count_nonzero(~(difference <= self.bound[: result.size]))
+        return int(wrong), float(np.linalg.norm(difference)) / norm if norm else 0.0
+
+
+class Validator:
+    """Judges runs of the cases of one launch.
+
+    Parameters
+    ----------
+    comm : Intracomm
+    op : str
+    source : ndarray
+        The data of the largest case's first buffer.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, op: str, source: np.ndarray):
+        self.comm = comm
+        self.op = op
+        self.mine = exact_input(op, source.dtype, comm.rank, comm.size)
+        self.expected = exact_result(op, source.dtype, comm.size)
+        if OPERATORS[op].mean:
+            divide(self.expected, comm.size)
+        self.reference = Reference(comm, source, op)
+
+    def judge(self, run: Callable[[np.ndarray], np.ndarray], source: np.ndarray) -> tuple[Validation, bytes]:
+        """Validate ``run``, which reduces the given input and returns the result.
+
+        Returns
+        -------
+        Validation
+            The same on all ranks.
+        bytes
+            This rank's digest of the result on ``source``, to be compared with later runs.
+        """
+        count = source.size
+        result = run(np.resize(self.mine, count))
+        wrong = int(np.count_nonzero(result != np.resize(self.expected, count)))
+        result = run(source)
+        out_of_bound, error = self.reference.judge(result)
+        mine = digest(result)
+        found = self.comm.allgather((wrong + out_of_bound, error, mine))
+        validation = Validation(
+            wrong=sum(w for w, _, _ in found),
+            error=max(e for _, e, _ in found),
+            identical=len({d for _, _, d in found}) == 1,
+        )
+        return validation, mine
+
+
+def digest(result: np.ndarray) -> bytes:
+    """Fingerprint of the bits of an array (of pairs without their padding)."""
+    fields = [np.ascontiguousarray(result[name]) for name in result.dtype.names] if result.dtype.names else [result]
+    h = hashlib.blake2b(digest_size=8)
+    for values in fields:
+        h.update(values.view(np.uint8))
+    return h.digest()
