@@ -153,7 +153,7 @@ def exact_result(op: str, dtype: np.dtype, size: int) -> np.ndarray:
     kernel = operator.kernel(dtype, PERIOD)
 
     def combine(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        kernel(left, right, left)
+        kernel(left, right, out=left)
         return left
 
     with np.errstate(over="ignore"):

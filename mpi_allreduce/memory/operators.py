@@ -13,8 +13,8 @@ __all__ = [
     "Kernel", "Operator",
 ]  # fmt: skip
 
-Kernel = Callable[[np.ndarray, np.ndarray, np.ndarray], object]
-"""``kernel(left, right, out)``: elementwise ``out = left op right``; ``out`` may be ``left`` or ``right``."""
+Kernel = Callable[..., object]
+"""``kernel(left, right, out=out)``, like a ufunc: elementwise ``out = left op right``; ``out`` may be ``left`` or ``right``."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Operator:
         left, right, out = np.zeros((3, 1), dtype)
         try:
             with np.errstate(all="ignore"):
-                kernel(left, right, out)
+                kernel(left, right, out=out)
         except Exception as error:
             raise TypeError(f"op: {self.name} fails on one element of dtype {dtype}: {error}") from error
         return kernel
@@ -96,7 +96,7 @@ class _UserKernel:
     def __call__(self, dtype: np.dtype, longest: int) -> Kernel:
         function = self.function
         if isinstance(function, np.ufunc) or _takes_out(function):
-            return lambda left, right, out: function(left, right, out=out)
+            return function
 
         def kernel(left, right, out):
             result = function(left, right)

@@ -127,7 +127,7 @@ class _Binder:
     def bind(self, step: Transfer | Reduce | Copy) -> Step:
         match step:
             case Reduce(left, right, out):
-                return partial(self.kernel, self.view(left), self.view(right), self.view(out))
+                return partial(self.kernel, self.view(left), self.view(right), out=self.view(out))
             case Copy(source, target):
                 return partial(np.copyto, self.view(target), self.view(source))
             case Transfer(sends, receives):

@@ -101,7 +101,7 @@ def _created(dtype: np.dtype, op: Operator):
         inout = np.frombuffer(inout, dtype)
         if left.size not in kernels:
             kernels[left.size] = op.kernel(dtype, left.size)
-        kernels[left.size](left, inout, inout)
+        kernels[left.size](left, inout, out=inout)
 
     operator = MPI.Op.Create(function, op.commutative)
     return datatype, operator, [operator, datatype]
