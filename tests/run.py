@@ -36,7 +36,7 @@ def run_group(group: str, options: list[str]) -> tuple[str, Counter, float, int]
     if group == "serial":
         command = [*pytest, "-m", "not mpi", f"--junit-xml={RESULTS / 'serial.xml'}"]
     else:
-        command = ["mpirun", "-n", group, *pytest, "--only-mpi"]
+        command = ["mpirun", "-n", group, *pytest, "--only-mpi", "-m", "mpi"]
     environment = {
         **os.environ,
         "MPI_TEST_RANKS": "0" if group == "serial" else group,

@@ -9,8 +9,9 @@ Layout, version 1::
         cases/00001          one group for each case, numbered as they were run (the order is shuffled)
             attributes       algorithm, bytes, count, dtype, op, codec, memory, mode, skew, data, in_place, buffers,
                              ranks, order; wrong, error, identical (validation.Validation); rounds (-1 if unknown),
-                             sent_bytes (by the busiest rank, -1 if unknown), scratch_bytes; warmups, ended_by,
-                             baseline (seconds, 0 if not skewed);
+                             sent_bytes (by the busiest rank, -1 if unknown), scratch_bytes; native_op (false if the
+                             vendor had to call back a kernel of ours); warmups, ended_by, baseline (seconds, 0 if
+                             not skewed);
                              instead, where the case could not be run: skipped (the reason)
             seconds          float64 [repetition, rank], from each rank's own arrival to its end
             delays           float64 [repetition, rank], only with skew: how late each rank arrived on purpose

@@ -100,6 +100,7 @@ class _Result:
         self.buffers = len(plans)
         self.scratch_bytes = plans[0].scratch_bytes
         self.sent_bytes = plans[0].sent_bytes
+        self.native_op = plans[0].native_op
         self.validation = validation
         self.measurement = measurement
         self.baseline = baseline
@@ -249,6 +250,7 @@ class _Report:
             "identical": validation.identical,
             "sent_bytes": -1 if result.sent_bytes is None else result.sent_bytes,
             "scratch_bytes": result.scratch_bytes,
+            "native_op": result.native_op,
             "warmups": measurement.warmups,
             "ended_by": measurement.ended_by,
             "baseline": result.baseline,

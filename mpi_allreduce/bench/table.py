@@ -95,6 +95,10 @@ def closing_lines(rows: Sequence[Row]) -> list[str]:
             lines.append(text.format(sizes=sizes, ratio=ratio, inverse=1 / ratio, name=name, size=format_bytes(size)))
     if not verdicts:
         lines.append("No comparison: vendor and an algorithm of ours must both be among --algorithms.")
+    if any(not row["native_op"] for row in timed):
+        lines.append(
+            "MPI has no operator for this type: MPI_Allreduce called back a kernel of ours, which slows it down."
+        )
     lines.append(_correctness(timed))
     for reason in sorted({(row["algorithm"], row["skipped"]) for row in rows if "skipped" in row}):
         lines.append(f"Not run: {reason[0]}: {reason[1]}.")

@@ -14,7 +14,7 @@ __all__ = [
 ]  # fmt: skip
 
 Kernel = Callable[..., object]
-"""``kernel(left, right, out=out)``, like a ufunc: elementwise ``out = left op right``; ``out`` may be ``left`` or ``right``."""
+"""Like a ufunc, ``kernel(left, right, out=out)``: elementwise ``out = left op right``; ``out`` may be an operand."""
 
 
 @dataclass(frozen=True)

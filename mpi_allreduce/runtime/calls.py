@@ -11,7 +11,6 @@ from .agreement import agree, wanted
 from .arguments import Call, check_call, check_comm
 from .communicator import SHARED_TAG, find_plan, private
 from .plan import SEGMENT_BYTES, Plan
-from .vendor import COLLECTIVELY_MADE
 
 __all__ = ["allreduce", "plan"]
 
@@ -84,7 +83,7 @@ def allreduce(
         call = checked()
         state = private(comm)
         kept = Plan(_borrowed(call), state.comm, SHARED_TAG)
-        if algorithm not in COLLECTIVELY_MADE:
+        if kept.reusable:
             state.remember(key, kept)
     kept()
     return recvbuf

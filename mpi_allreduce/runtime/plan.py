@@ -41,6 +41,10 @@ class Plan:
         What this rank sends in one run; None if unknown (the vendor's).
     scratch_bytes : int
         Memory that the plan holds beyond the two buffers.
+    native_op : bool
+        False if the vendor's MPI_Allreduce has to call back our kernel, as no operator of its own fits.
+    reusable : bool
+        False if the plan holds MPI handles that are few or were made collectively, so that it must not be kept.
     """
 
     def __init__(self, call: Call, comm: MPI.Intracomm, tag: int, segment_bytes: int = SEGMENT_BYTES):
@@ -50,10 +54,12 @@ class Plan:
         self.op = call.op
         self.sent_bytes: int | None = None
         self.scratch_bytes = 0
+        self.native_op = self.reusable = True
         send = None if call.sendbuf is None else elements(call.sendbuf)
         receive = elements(call.recvbuf)
         if call.algorithm in VENDORS:
-            steps, resources = bind_vendor(call.algorithm, comm, send, receive, call.op)
+            (steps, resources), self.native_op = bind_vendor(call.algorithm, comm, send, receive, call.op)
+            self.reusable = not resources
         else:
             steps, resources = self._bind_schedule(comm, tag, send, receive, segment_bytes)
         if call.op.mean:

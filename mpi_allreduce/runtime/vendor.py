@@ -5,11 +5,10 @@ from functools import partial
 
 import numpy as np
 from mpi4py import MPI
-from mpi4py.util import dtlib
 
 from ..memory import Kind, Operator, kind_of, wire
 
-__all__ = ["COLLECTIVELY_MADE", "VENDORS", "UnsupportedError", "bind_vendor"]
+__all__ = ["VENDORS", "UnsupportedError", "bind_vendor"]
 
 Steps = tuple[list[Callable[[], object]], list]
 """What one run calls in turn, and the MPI objects to be freed behind it."""
@@ -42,20 +41,22 @@ def _persistent(comm: MPI.Intracomm, sendbuf, recvbuf, op: MPI.Op) -> Steps:
 
 
 VENDORS = {"vendor": _blocking, "vendor_persistent": _persistent}
-COLLECTIVELY_MADE = {"vendor_persistent"}  # a plan that one rank finds in its cache must not be made by another
 
 
-def bind_vendor(name: str, comm: MPI.Intracomm, send: np.ndarray | None, receive: np.ndarray, op: Operator) -> Steps:
-    """Steps that call MPI_Allreduce on one-dimensional arrays.
+def bind_vendor(
+    name: str, comm: MPI.Intracomm, send: np.ndarray | None, receive: np.ndarray, op: Operator
+) -> tuple[Steps, bool]:
+    """Steps that call MPI_Allreduce on one-dimensional arrays, and whether the operator is one of MPI's own.
 
     MPI's own operator and datatype are used where there are such.  Otherwise (float16, bfloat16, functions of the
     user's) the operator is made by MPI_Op_create from our kernel, on elements of opaque bytes.
     """
-    datatype, operator, made = _native(receive.dtype, op) or _created(receive.dtype, op)
+    native = _native(receive.dtype, op)
+    datatype, operator, made = native or _created(receive.dtype, op)
     recvbuf = [wire(receive), receive.size, datatype]
     sendbuf = MPI.IN_PLACE if send is None else [wire(send), send.size, datatype]
     steps, resources = VENDORS[name](comm, sendbuf, recvbuf, operator)
-    return steps, resources + made
+    return (steps, resources + made), native is not None
 
 
 def _native(dtype: np.dtype, op: Operator):
@@ -75,10 +76,10 @@ def _predefined(dtype: np.dtype) -> MPI.Datatype | None:
         aligned = extent == dtype.itemsize and offset == max(value.itemsize, 4)
         return datatype if datatype and aligned else None
     try:
-        datatype = dtlib.from_numpy_dtype(dtype)
-    except (ValueError, TypeError, NotImplementedError):
+        datatype = MPI.Datatype.fromcode(dtype.char)
+    except ValueError:
         return None
-    return datatype if datatype.is_predefined and datatype != MPI.DATATYPE_NULL else None
+    return datatype if datatype != MPI.DATATYPE_NULL else None
 
 
 def _works(datatype: MPI.Datatype, operator: MPI.Op) -> bool:
