@@ -115,7 +115,7 @@ def exact_input(op: str, dtype: np.dtype, rank: int, size: int, count: int = PER
     ndarray, shape (count,)
     """
     i = np.arange(PERIOD)
-    mixed = (i * 31 + rank * 17 + i * rank) % 101
+    mixed = (i * (i + 31) * (2 * rank + 1) + rank * 17) % PERIOD % 101  # quadratic: no shorter period
     kind = kind_of(dtype)
     if kind is Kind.PAIR:
         pairs = np.zeros(PERIOD, dtype)

@@ -18,15 +18,15 @@ Layout, version 1::
 
 A reader must ignore groups, attributes and datasets that it does not know; the version grows when a meaning changes.
 
-After each case the file is copied, extended, and put in the old one's place in one step.  So a launch that is killed
+After each case an extended copy of the file is put in its place in one step.  So a launch that is killed
 at any moment, or a full disk, leaves a readable file with all finished cases.  Launches that append to one file at
 the same time take turns by a lock (``.FILE.lock``), held only meanwhile.
 """
 
 import fcntl
+import io
 import json
 import os
-import shutil
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -188,14 +188,19 @@ def _check_format(file: h5py.File, path: str | Path) -> None:
 
 def _extend(path: Path, write: Callable[[h5py.File], None]) -> None:
     """Let ``write`` change a copy of the file, then put it in the old one's place."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    draft = path.with_name(f".{path.name}.draft")
     with _locked(path):
+        # In memory, as HDF5 does not survive a full disk; Python's own write raises cleanly.
+        image = io.BytesIO(path.read_bytes() if path.exists() else b"")
         try:
-            if path.exists():
-                shutil.copyfile(path, draft)
-            with h5py.File(draft, "a", locking="best-effort") as file:
+            with h5py.File(image, "r+" if path.exists() else "w") as file:
                 write(file)
-            with open(draft, "rb") as written:
+        except OSError as error:
+            raise OSError(f"{path}: {error}") from error
+        try:
+            with open(draft, "wb") as written:
+                written.write(image.getbuffer())
+                written.flush()
                 os.fsync(written.fileno())
             os.replace(draft, path)
         finally:

@@ -10,6 +10,7 @@ import numpy as np
 __all__ = ["Summary", "completion", "median_interval", "summarise"]
 
 CONFIDENCE = 0.95
+EXACT_UP_TO = 1000
 
 
 @dataclass(frozen=True)
@@ -85,12 +86,11 @@ def median_interval(n: int, confidence: float = CONFIDENCE) -> tuple[int, int]:
     95 %, and the whole range is given.
     """
     tail = (1 - confidence) / 2
-    if n > 200:
-        k = math.floor(n / 2 + NormalDist().inv_cdf(tail) * math.sqrt(n) / 2)
+    if n > EXACT_UP_TO:
+        k = math.floor(n / 2 + NormalDist().inv_cdf(tail) * math.sqrt(n) / 2 - 0.5)
     else:
-        k, below = 0, 1
-        while below <= tail * 2**n and k < n // 2:  # below = 2^n P(at most k samples lie below the median)
-            k += 1
-            below += math.comb(n, k)
-    k = max(k - 1, 0)
-    return k, n - 1 - k
+        k, ways, below = 0, 1, 1  # below = 2^n P(at most k samples lie below the median)
+        while below + ways * (n - k) // (k + 1) <= tail * 2**n:
+            ways = ways * (n - k) // (k + 1)
+            k, below = k + 1, below + ways
+    return max(k, 0), n - 1 - max(k, 0)

@@ -39,12 +39,15 @@ def parse_ranks(text: str) -> list[int]:
     """
     ranks: set[int] = set()
     for part in text.split(","):
-        first, _, last = part.partition(":")
+        first, colon, last = part.partition(":")
         try:
-            ranks.update(range(int(first), int(last or first) + 1))
+            chosen = range(int(first), int(last if colon else first) + 1)
         except ValueError:
-            raise ValueError(f"ranks: expected numbers and ranges such as 1:64,100, got {part!r}") from None
-    if not ranks or min(ranks) < 1:
+            chosen = ()
+        if not chosen:
+            raise ValueError(f"ranks: expected numbers and ranges such as 1:64,100, got {part!r}")
+        ranks.update(chosen)
+    if min(ranks) < 1:
         raise ValueError(f"ranks: expected numbers from 1 on, got {text!r}")
     return sorted(ranks)
 

@@ -1,0 +1,159 @@
+"""Records: what is written can be read, and what was written is never lost."""
+
+import json
+import multiprocessing
+import os
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import h5py
+import numpy as np
+import pytest
+
+from mpi_allreduce.bench import read, read_launches
+from mpi_allreduce.bench.records import FORMAT, VERSION, Recorder
+
+CASE = {
+    "algorithm": "ring", "bytes": 1000, "count": 250, "dtype": "float32", "op": "SUM", "codec": "none",
+    "memory": "host", "mode": "isolated", "skew": "none", "data": "normal", "in_place": False, "buffers": 2, "ranks": 4,
+    "order": 0, "wrong": 0, "error": 1e-8, "identical": True, "rounds": 6, "sent_bytes": 1500, "scratch_bytes": 0,
+    "native_op": True, "warmups": 6, "ended_by": "interval", "baseline": 0.0,
+}  # fmt: skip
+SECONDS = np.arange(1.0, 41.0).reshape(10, 4)
+
+
+def record(path, cases=3):
+    recorder = Recorder(path, {"started": "2026-01-01", "ranks": 4, "variables": {"A": "b"}}, {"ci": 0.03}, "try")
+    for i in range(cases):
+        recorder.add({**CASE, "order": i}, SECONDS + i)
+    recorder.finish()
+    return recorder
+
+
+def test_what_is_written_is_read_back(tmp_path):
+    record(tmp_path / "new" / "r.h5")
+    rows = read(tmp_path / "new" / "r.h5")
+    assert [row["order"] for row in rows] == [0, 1, 2]
+    row = rows[1]
+    assert {key: row[key] for key in CASE} == {**CASE, "order": 1}
+    assert (row["launch"], row["label"], row["case"]) == ("launch-0001", "try", "00002")
+    np.testing.assert_array_equal(row["seconds"], SECONDS + 1)
+    times = (SECONDS + 1).max(axis=1)
+    assert row["median"] == np.median(times)
+    assert row["low"] <= row["median"] <= row["high"]
+    assert row["algbw"] == 1000 / np.median(times)
+    assert row["busbw"] == row["algbw"] * 2 * 3 / 4
+
+
+def test_layout_is_the_documented_one_and_readable_by_h5py_alone(tmp_path):
+    record(tmp_path / "r.h5", cases=1)
+    with h5py.File(tmp_path / "r.h5") as file:
+        assert dict(file.attrs) == {"format": FORMAT, "version": VERSION}
+        launch = file["launch-0001"]
+        assert (launch.attrs["label"], bool(launch.attrs["finished"])) == ("try", True)
+        assert json.loads(launch["environment"][()])["variables"] == {"A": "b"}
+        assert json.loads(launch["settings"][()]) == {"ci": 0.03}
+        case = launch["cases/00001"]
+        assert case["seconds"].shape == (10, 4)
+        assert case.attrs.keys() == CASE.keys()
+
+
+def test_delays_and_skipped_cases_are_kept(tmp_path):
+    recorder = Recorder(tmp_path / "r.h5", {}, {})
+    delays = np.zeros((10, 4))
+    delays[:, 0] = 100
+    recorder.add(CASE, SECONDS, delays)
+    recorder.add({"algorithm": "vendor_persistent", "bytes": 4, "skipped": "needs MPI 4"}, None)
+    timed, skipped = read(tmp_path / "r.h5")
+    np.testing.assert_array_equal(timed["delays"], delays)
+    assert timed["median"] == np.median(SECONDS[:, 0])
+    assert skipped["skipped"] == "needs MPI 4"
+    assert "median" not in skipped
+
+
+def test_launches_are_appended(tmp_path):
+    for cases in (1, 2):
+        record(tmp_path / "r.h5", cases)
+    assert list(read_launches(tmp_path / "r.h5")) == ["launch-0001", "launch-0002"]
+    assert len(read(tmp_path / "r.h5")) == 3
+    assert len(read(tmp_path / "r.h5", "launch-0002")) == 2
+
+
+def test_launches_that_append_at_the_same_time_lose_nothing(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    writers = [context.Process(target=record, args=(tmp_path / "r.h5", 15)) for _ in range(3)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert [writer.exitcode for writer in writers] == [0, 0, 0]
+    assert len(read(tmp_path / "r.h5")) == 45
+
+
+def test_a_file_of_another_kind_is_not_touched(tmp_path):
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file["data"] = [1, 2, 3]
+    (tmp_path / "text.h5").write_text("not HDF5")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(ValueError, match=r"other\.h5.* not a record of this benchmark"):
+        Recorder(tmp_path / "other.h5", {}, {})
+    with pytest.raises(OSError, match=r"text\.h5"):
+        Recorder(tmp_path / "text.h5", {}, {})
+    assert all((tmp_path / name).read_bytes() == content for name, content in before.items())
+
+
+def test_a_newer_layout_is_refused(tmp_path):
+    record(tmp_path / "r.h5")
+    with h5py.File(tmp_path / "r.h5", "a") as file:
+        file.attrs["version"] = VERSION + 1
+    with pytest.raises(ValueError, match=f"layout version {VERSION + 1}; this program knows up to {VERSION}"):
+        read(tmp_path / "r.h5")
+
+
+def _write_until_full(path):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    recorder = Recorder(path, {}, {})
+    for _ in range(100):
+        recorder.add(CASE, np.random.default_rng(recorder.cases).random((500, 4)))
+
+
+def test_a_full_disk_raises_and_leaves_every_earlier_case(tmp_path):
+    """The limit on a file's size stands for the disk: writing fails in the middle of a case."""
+    program = f"""
+        from tests.bench.test_records import _write_until_full
+        try:
+            _write_until_full({str(tmp_path / "r.h5")!r})
+        except Exception as error:
+            print(type(error).__name__)
+    """
+    run = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=False)
+    assert run.stdout.strip() in ("OSError", "RuntimeError"), run.stdout + run.stderr
+    rows = read(tmp_path / "r.h5")
+    assert len(rows) > 3
+    assert [path.name for path in tmp_path.iterdir() if path.suffix == ".draft"] == []
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_killed_run_leaves_a_readable_file_with_all_finished_cases(tmp_path, seed):
+    program = f"""
+        import numpy as np
+        from mpi_allreduce.bench.records import Recorder
+        from tests.bench.test_records import CASE, SECONDS
+        recorder = Recorder({str(tmp_path / "r.h5")!r}, {{}}, {{}})
+        while True:
+            recorder.add(CASE, SECONDS)
+            print(recorder.cases, flush=True)
+    """
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, text=True
+    ) as writer:
+        writer.stdout.readline()
+        time.sleep(np.random.default_rng(seed).uniform(0, 0.3))
+        os.kill(writer.pid, signal.SIGKILL)
+        finished = 1 + len(writer.stdout.read().split())
+    assert len(read(tmp_path / "r.h5")) >= finished
