@@ -9,6 +9,7 @@ from pathlib import Path
 from ..algorithms import names
 from ..errors import UsageError
 from ..memory import OPERATORS, dtype_named
+from .heading import heading
 from .records import read, read_launches
 from .settings import MODES, Settings, parse_sizes
 from .table import console, print_rows
@@ -150,7 +151,6 @@ def _show(args: argparse.Namespace) -> int:
     for launch, facts in launches.items():
         rows = read(args.file, launch)
         rows.sort(key=lambda row: (row["bytes"], _all_names().index(row["algorithm"])))
-        unfinished = "" if facts["finished"] else ", not finished"
-        heading = f"{launch} {facts['label']} ({facts['started']}{unfinished}): {facts['environment']['ranks']} ranks"
-        print_rows(screen, rows, heading)
+        name = " ".join(filter(None, (launch, facts["label"], "" if facts["finished"] else "(not finished)")))
+        print_rows(screen, rows, f"{name}, {facts['started']}: {heading(facts['environment'], facts['settings'])}")
     return 0

@@ -15,7 +15,7 @@ from mpi4py import MPI
 
 from .timing import clock_floor
 
-__all__ = ["describe", "last_level_cache", "library_name", "local_ranks"]
+__all__ = ["describe", "last_level_cache", "local_ranks"]
 
 _PREFIXES = (
     "MPI", "MPIR_", "MPICH_", "OMPI_", "PMIX_", "PRTE_", "OPAL_", "I_MPI_", "MV2_", "HYDRA_", "PMI_", "PALS_", "UCX_",
@@ -82,22 +82,6 @@ def last_level_cache() -> int:
         if match:
             sizes.append(int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2]])
     return max(sizes) or 32 << 20
-
-
-_LIBRARIES = {
-    "Open MPI": r"Open MPI v([\w.]+)",
-    "Cray MPICH": r"CRAY MPICH version ([\w.]+)",
-    "MPICH": r"MPICH Version:\s*([\w.]+)",
-    "Intel MPI": r"Intel\(R\) MPI Library ([\w.]+)",
-}
-
-
-def library_name(description: str) -> str:
-    """The name in the text of MPI_Get_library_version: ``MPICH 5.0.2``, ``Open MPI 5.0.11``."""
-    for name, pattern in _LIBRARIES.items():
-        if match := re.search(pattern, description):
-            return f"{name} {match[1]}"
-    return description.split("\n")[0].split(",")[0]
 
 
 def _ranges(numbers: list[int]) -> str:

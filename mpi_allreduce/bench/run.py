@@ -12,7 +12,8 @@ from ..algorithms import get, names
 from ..errors import UsageError
 from ..memory import OPERATORS
 from ..runtime import Plan, UnsupportedError, algorithm_names, plan
-from .environment import describe, last_level_cache, library_name, local_ranks
+from .environment import describe, last_level_cache, local_ranks
+from .heading import heading
 from .inputs import Arena, rotation, stride
 from .progress import progress
 from .records import Recorder, read
@@ -209,7 +210,7 @@ class _Report:
         self.screen = console()
         self.recorder = Recorder(out, launch.environment, settings.as_dict(), settings.label)
         total = len(shuffled_cases(settings))
-        self.heading = self._heading(launch.environment)
+        self.heading = heading(launch.environment, settings.as_dict())
         self.screen.print(self.heading, soft_wrap=True)
         self.screen.print(
             f"{total} cases in shuffled order, at most about {settings.max_seconds:g} s of timing; "
@@ -217,19 +218,6 @@ class _Report:
             soft_wrap=True,
         )
         self.progress = progress(self.screen, total)
-
-    def _heading(self, environment: dict) -> str:
-        s = self.settings
-        hosts = environment["hosts"]
-        where = f"{len(hosts)} host{'s' * (len(hosts) > 1)}, {environment['cores_on_host']} cores each"
-        place = "in place" if s.in_place else "out of place"
-        crowd = ""
-        if max(hosts.values()) > environment["cores_on_host"]:
-            crowd = "; more ranks than cores: times are those of an overloaded machine"
-        return (
-            f"{self.ranks} ranks on {where} ({environment['cpu']}), {library_name(environment['mpi_library'])}; "
-            f"{s.op} of {s.dtype}, {place}, {s.mode}, skew {s.skew}, data {s.data}{crowd}"
-        )
 
     def next_case(self, order: int, case: Case) -> None:
         """Tell the user what comes."""
