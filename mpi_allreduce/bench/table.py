@@ -122,8 +122,11 @@ def _verdict(rows: Sequence[Row]) -> tuple[str, float, str] | None:
 
 def _correctness(rows: Sequence[Row]) -> str:
     wrong = [row for row in rows if row["wrong"]]
+    varying = sorted({row["algorithm"] for row in rows if not row["repeatable"]})
     unequal = sorted({row["algorithm"] for row in rows if not row["identical"]})
     text = "Every result is right" if not wrong else f"WRONG results in {len(wrong)} of {len(rows)} cases"
+    if varying:
+        text += f"; other bits from run to run: {', '.join(varying)}"
     if unequal:
         return f"{text}; not the same bits on all ranks (marked !): {', '.join(unequal)}."
     return f"{text}, and has the same bits on all ranks."

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import ml_dtypes
 import numpy as np
@@ -16,6 +16,9 @@ from .inputs import exact_input, exact_result
 __all__ = ["Reference", "Validation", "Validator"]
 
 
+MOST = 1 << 22  # elements: wide copies of larger buffers would not fit beside them
+
+
 @dataclass(frozen=True)
 class Validation:
     """What was found.
@@ -25,25 +28,29 @@ class Validation:
     wrong : int
         Elements, over all ranks, that differ from the exact result of integers or exceed the error bound.
     error : float
-        Relative L2 error, on the data that is timed, against the same reduction in a wider type; 0 where the type is
-        exact, the largest of any rank.
+        Relative L2 error, on the data that is timed (its first 4 Mi elements), against the same reduction in a wider
+        type; 0 where the type is exact, the largest of any rank.
     identical : bool
         Whether all ranks hold the same bits.
+    repeatable : bool
+        Whether the last timed run gave the same bits as the first one.
     """
 
     wrong: int
     error: float
     identical: bool
+    repeatable: bool = True
 
 
 class Reference:
     """The reduction of the timed data in a wider type, and how far a correct result may be from it.
 
-    Made once for the largest case: smaller ones are its beginning.  The wide reduction is MPI_Allreduce's, the only
-    thing here that the vendor is trusted with; integer inputs are judged without it.
+    Made once for the largest case, up to ``MOST`` elements: smaller ones are its beginning.  The wide reduction is
+    MPI_Allreduce's, the only thing here that the vendor is trusted with; integer inputs are judged without it.
     """
 
     def __init__(self, comm: MPI.Intracomm, source: np.ndarray, op: str):
+        source = source[:MOST]
         wide = widened(source.dtype)
         operator = OPERATORS[op]
         self.exact = kind_of(source.dtype) not in (Kind.FLOATING, Kind.COMPLEX) or op in ("MIN", "MAX")
@@ -66,6 +73,7 @@ class Reference:
 
     def judge(self, result: np.ndarray) -> tuple[int, float]:
         """Wrong elements, and the relative L2 error, of a result on this rank."""
+        result = result[:MOST]
         values = self.values[: result.size]
         if self.exact:
             return int(np.count_nonzero(result != values)), 0.0
@@ -118,6 +126,12 @@ class Validator:
             identical=len({d for _, _, d in found}) == 1,
         )
         return validation, mine
+
+    def judge_again(self, before: Validation, result: np.ndarray, bits: bytes) -> Validation:
+        """Add what a later result on the same data shows to what was found before; collective."""
+        wrong, _ = self.reference.judge(result)
+        found = self.comm.allgather((wrong, digest(result) == bits))
+        return replace(before, wrong=before.wrong + sum(w for w, _ in found), repeatable=all(same for _, same in found))
 
 
 def digest(result: np.ndarray) -> bytes:

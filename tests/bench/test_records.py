@@ -20,8 +20,8 @@ from mpi_allreduce.bench.records import FORMAT, VERSION, Recorder
 CASE = {
     "algorithm": "ring", "bytes": 1000, "count": 250, "dtype": "float32", "op": "SUM", "codec": "none",
     "memory": "host", "mode": "isolated", "skew": "none", "data": "normal", "in_place": False, "buffers": 2, "ranks": 4,
-    "order": 0, "wrong": 0, "error": 1e-8, "identical": True, "rounds": 6, "sent_bytes": 1500, "scratch_bytes": 0,
-    "native_op": True, "warmups": 6, "ended_by": "interval", "baseline": 0.0,
+    "order": 0, "wrong": 0, "error": 1e-8, "identical": True, "repeatable": True, "rounds": 6, "sent_bytes": 1500,
+    "scratch_bytes": 0, "native_op": True, "warmups": 6, "ended_by": "interval", "baseline": 0.0,
 }  # fmt: skip
 SECONDS = np.arange(1.0, 41.0).reshape(10, 4)
 

@@ -62,6 +62,7 @@ def test_launch_times_and_records_every_case_and_finds_it_right(bench, comm, var
     for row in rows:
         assert row["wrong"] == 0
         assert row["identical"]
+        assert row["repeatable"]
         assert row["seconds"].shape == (row["repetitions"], comm.size)
         assert 6 <= row["repetitions"] <= 50
         assert (row["seconds"] > 0).all()
@@ -116,6 +117,26 @@ def test_a_wrong_algorithm_is_found_and_said(bench, comm, forgetful_ring):
     if comm.rank == 0:
         assert "WRONG results in 1 of 2 cases" in out
         assert "not the same bits on all ranks (marked !): forgetful" in out
+
+
+def test_an_algorithm_that_goes_wrong_only_while_it_is_timed_is_found(bench, comm, monkeypatch):
+    """Right when it is validated, wrong from the tenth run on."""
+    from mpi_allreduce.runtime import Plan
+
+    honest = Plan.__call__
+
+    def treacherous(self):
+        self.runs = getattr(self, "runs", 0) + 1
+        result = honest(self)
+        if self.algorithm == "ring" and self.runs >= 10:
+            result[-1] += 1
+        return result
+
+    monkeypatch.setattr(Plan, "__call__", treacherous)
+    for variant in ({}, {"in_place": True}, {"in_place": True, "mode": "streaming"}):
+        right, rows, _, _ = bench(sizes=(1000,), buffers=1, repetitions=(20, 50), **variant)
+        assert not right
+        assert [row["wrong"] for row in rows[-3:] if row["algorithm"] != "ring"] == [0, 0]
 
 
 def test_a_user_s_own_gradients_are_timed(bench, comm, tmp_path_factory):
