@@ -9,10 +9,11 @@ from pathlib import Path
 from ..algorithms import names
 from ..errors import UsageError
 from ..memory import OPERATORS, dtype_named
+from ..screen import console
 from .heading import heading
 from .records import read, read_launches
 from .settings import MODES, Settings, parse_sizes
-from .table import console, print_rows
+from .table import WIDTH, print_rows
 
 __all__ = ["add_bench", "add_show"]
 
@@ -143,7 +144,7 @@ def _new_file() -> Path:
 
 
 def _show(args: argparse.Namespace) -> int:
-    screen = console()
+    screen = console(WIDTH)
     try:
         launches = read_launches(args.file)
     except (OSError, ValueError) as error:

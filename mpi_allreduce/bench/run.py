@@ -13,6 +13,7 @@ from ..algorithms import get, names
 from ..errors import UsageError
 from ..memory import OPERATORS
 from ..runtime import Plan, UnsupportedError, algorithm_names, plan
+from ..screen import console
 from .environment import describe, last_level_cache, local_ranks
 from .heading import heading
 from .inputs import Arena, rotation, stride
@@ -20,7 +21,7 @@ from .progress import progress
 from .records import Recorder, read
 from .settings import Case, Settings, shuffled_cases
 from .skew import Skew
-from .table import console, print_rows
+from .table import WIDTH, print_rows
 from .timing import Measurement, Run, Timer
 from .validation import Validator
 
@@ -212,7 +213,7 @@ class _Report:
     def __init__(self, settings: Settings, out: Path, launch: _Launch):
         self.settings = settings
         self.ranks = launch.comm.size
-        self.screen = console()
+        self.screen = console(WIDTH)
         self.recorder = Recorder(out, launch.environment, settings.as_dict(), settings.label)
         total = len(shuffled_cases(settings))
         self.heading = heading(launch.environment, settings.as_dict())

@@ -8,20 +8,14 @@ from rich.table import Table
 
 from .settings import format_bytes
 
-__all__ = ["closing_lines", "console", "print_rows", "ratio_table", "results_table"]
+__all__ = ["WIDTH", "closing_lines", "print_rows", "ratio_table", "results_table"]
 
 Row = dict[str, object]
-WIDTH = 120
+WIDTH = 112  # of the widest line of the table
 _COLUMNS = (
     "median\nus", "95 % interval\nus", "p99\nus", "algbw\nGB/s", "busbw\nGB/s", "rounds\n", "error\n", "#wrong\n",
     "vendor\n/ours",
 )  # fmt: skip
-
-
-def console(stderr: bool = False) -> Console:
-    """A console that does not fold tables where output is not a terminal."""
-    screen = Console(stderr=stderr, highlight=False)
-    return screen if screen.is_terminal else Console(stderr=stderr, highlight=False, width=WIDTH)
 
 
 def results_table(rows: Sequence[Row]) -> Table:
@@ -98,6 +92,13 @@ def closing_lines(rows: Sequence[Row]) -> list[str]:
     if any(not row["native_op"] for row in timed):
         lines.append(
             "MPI has no operator for this type: MPI_Allreduce called back a kernel of ours, which slows it down."
+        )
+    vague = [row for row in timed if row["ended_by"] == "time"]
+    if vague:
+        worst = max((row["high"] - row["low"]) / 2 / row["median"] for row in vague)
+        lines.append(
+            f"{len(vague)} of {len(timed)} cases ran out of time before their interval was as narrow as --ci asks "
+            f"(worst: +-{worst:.0%}); a larger --max-seconds would help."
         )
     lines.append(_correctness(timed))
     for reason in sorted({(row["algorithm"], row["skipped"]) for row in rows if "skipped" in row}):

@@ -3,12 +3,14 @@
 import argparse
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
 from ..algorithms import Algorithm, get, names
 from ..errors import UsageError
+from ..screen import console
 from .verifier import Proof, ScheduleError, verify
+
+WIDTH = 148  # of the widest line of the table
 
 __all__ = ["add_verify", "parse_ranks"]
 
@@ -59,15 +61,14 @@ def _verify(args: argparse.Namespace) -> int:
         algorithms = [get(name.strip()) for name in chosen]
     except ValueError as error:
         raise UsageError(error) from None
-    screen = Console(highlight=False)
-    screen = screen if screen.is_terminal else Console(highlight=False, width=150)
+    screen = console(WIDTH)
     last = sizes[-1]
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in (
         "algorithm",
         "order",
         f"rounds at p={last}",
-        "sent by a rank",
+        "sent, mean",
         "by the busiest",
         "reduced",
         "checked",
