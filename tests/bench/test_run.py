@@ -139,6 +139,24 @@ def test_an_algorithm_that_goes_wrong_only_while_it_is_timed_is_found(bench, com
         assert [row["wrong"] for row in rows[-3:] if row["algorithm"] != "ring"] == [0, 0]
 
 
+def test_a_last_bit_that_is_wrong_shows_on_integers(bench, comm, monkeypatch):
+    """On data that must be rounded it could not be told from rounding."""
+    from mpi_allreduce.runtime import Plan
+
+    honest = Plan.__call__
+
+    def off_by_a_bit(self):
+        result = honest(self)
+        if self.algorithm == "ring":
+            result[3] = np.nextafter(result[3], np.float32(np.inf))
+        return result
+
+    monkeypatch.setattr(Plan, "__call__", off_by_a_bit)
+    right, rows, _, _ = bench(sizes=(1000,))
+    assert not right
+    assert {row["algorithm"]: row["wrong"] for row in rows}["ring"] == comm.size
+
+
 def test_a_user_s_own_gradients_are_timed(bench, comm, tmp_path_factory):
     path = comm.bcast(str(tmp_path_factory.mktemp("data") / "g.npy") if comm.rank == 0 else None)
     if comm.rank == 0:
