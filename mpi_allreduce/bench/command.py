@@ -13,10 +13,12 @@ from ..screen import console
 from .heading import heading
 from .records import read, read_launches
 from .settings import MODES, Settings, parse_sizes
+from .skew import PATTERNS
 from .table import WIDTH, print_rows
 
 __all__ = ["add_bench", "add_show"]
 
+SKEW_HELP = "let ranks arrive late by up to FACTOR x MPI_Allreduce's time: none, " + ", ".join(PATTERNS)
 VENDOR_NAMES = ("vendor", "vendor_persistent")
 
 
@@ -30,54 +32,29 @@ def add_bench(commands) -> None:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.set_defaults(run=_bench)
-    add = parser.add_argument
-    add("--algorithms", default="all", metavar="LIST", help="comma-separated: all, ours, " + ", ".join(_all_names()))
-    add(
-        "--sizes", default="4:16M", metavar="SIZES", type=_checked(parse_sizes),
-        help="bytes per rank: FIRST:LAST (times 4), FIRST:LAST:FACTOR, or a list; units K, M, G",
-    )  # fmt: skip
-    add(
-        "--dtype",
-        default="float32",
-        type=_checked(dtype_named),
-        help="element type; float64_int etc. for MINLOC, MAXLOC",
-    )
-    add("--op", default="SUM", type=str.upper, choices=list(OPERATORS), metavar="OP", help=", ".join(OPERATORS))
-    add("--in-place", action="store_true", help="reduce within one buffer")
-    add(
-        "--data", default="normal", metavar="WHAT",
-        help="normal, integers, or FILE.npy (your own gradients, cut or tiled; {rank} in the name is the rank)",
-    )  # fmt: skip
-    add("--mode", default="isolated", choices=MODES, help="ranks start each repetition together, or run back to back")
-    add(
-        "--skew", default="none", metavar="PATTERN[:FACTOR]",
-        help="let ranks arrive late by up to FACTOR x MPI_Allreduce's time: none, late, linear, random",
-    )  # fmt: skip
-    add(
-        "--buffers",
-        default=0,
-        type=int,
-        metavar="N",
-        help="pairs of buffers to rotate among; 1: hot cache, 0: cold cache",
-    )
-    add(
-        "--ci",
-        default=3.0,
-        type=float,
-        metavar="PERCENT",
-        help="half-width of the median's 95%% interval that ends a case",
-    )
-    add("--max-seconds", default=60.0, type=float, metavar="S", help="time for all cases together; they share it")
-    add("--repetitions", default=(10, 20_000), nargs=2, type=int, metavar=("MIN", "MAX"), help="bounds for each case")
-    add("--seed", default=1, type=int, help="of the data, the order of cases and random skew")
-    add("--label", default="", help="a note kept with the launch")
-    add(
-        "--out",
-        default=None,
-        type=Path,
-        metavar="FILE.h5",
-        help="record; appended to if it exists (default: a new file in results/)",
-    )
+    sizes, dtypes = _checked(parse_sizes), _checked(dtype_named)
+    what = parser.add_argument_group("what is measured").add_argument
+    what("--algorithms", default="all", metavar="LIST", help="comma-separated: all, ours, " + ", ".join(_all_names()))
+    what("--sizes", default="4:16M", metavar="SIZES", type=sizes, help="bytes per rank: FIRST:LAST[:FACTOR] or a list")
+    what("--dtype", default="float32", metavar="TYPE", type=dtypes, help="element type, e.g. bfloat16, float64_int")
+    what("--op", default="SUM", metavar="OP", type=str.upper, choices=list(OPERATORS), help=", ".join(OPERATORS))
+    what("--in-place", action="store_true", help="reduce within one buffer")
+    what("--data", default="normal", metavar="WHAT", help="normal, integers, or FILE.npy ({rank} in it is the rank)")
+
+    how = parser.add_argument_group("how it is measured").add_argument
+    how("--mode", default="isolated", choices=MODES, help="ranks start each repetition together, or run back to back")
+    how("--skew", default="none", metavar="PATTERN[:FACTOR]", help=SKEW_HELP)
+    how("--buffers", default=0, type=int, metavar="N", help="pairs to rotate among; 1: hot cache, 0: cold cache")
+    how("--ci", default=3.0, type=float, metavar="PERCENT", help="half-width of the 95%% interval that is good enough")
+    how("--max-seconds", default=60.0, type=float, metavar="S", help="for all cases together")
+    how("--passes", default=6, type=int, metavar="N", help="visits to each case, spread over the run")
+    how("--repetitions", default=(5, 5_000), nargs=2, type=int, metavar=("MIN", "MAX"), help="bounds for each visit")
+    how("--no-bind", action="store_true", help="do not bind ranks to cores where the launcher did not")
+    how("--seed", default=1, type=int, help="of the data, the order of cases and random skew")
+
+    record = parser.add_argument_group("record").add_argument
+    record("--label", default="", help="a note kept with the launch")
+    record("--out", type=Path, metavar="FILE.h5", help="appended to if it exists; by default a new file in results/")
 
 
 def add_show(commands) -> None:
@@ -126,7 +103,9 @@ def _bench(args: argparse.Namespace) -> int:
         buffers=args.buffers,
         ci=args.ci / 100,
         max_seconds=args.max_seconds,
+        passes=args.passes,
         repetitions=tuple(args.repetitions),
+        bind=not args.no_bind,
         seed=args.seed,
         label=args.label,
     )
@@ -153,5 +132,7 @@ def _show(args: argparse.Namespace) -> int:
         rows = read(args.file, launch)
         rows.sort(key=lambda row: (row["bytes"], _all_names().index(row["algorithm"])))
         name = " ".join(filter(None, (launch, facts["label"], "" if facts["finished"] else "(not finished)")))
-        print_rows(screen, rows, f"{name}, {facts['started']}: {heading(facts['environment'], facts['settings'])}")
+        settings = facts["settings"]
+        title = f"{name}, {facts['started']}: {heading(facts['environment'], settings)}"
+        print_rows(screen, rows, title, settings["ci"])
     return 0

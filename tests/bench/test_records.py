@@ -20,7 +20,7 @@ from mpi_allreduce.bench.records import FORMAT, VERSION, Recorder
 CASE = {
     "algorithm": "ring", "bytes": 1000, "count": 250, "dtype": "float32", "op": "SUM", "codec": "none",
     "memory": "host", "mode": "isolated", "skew": "none", "data": "normal", "in_place": False, "buffers": 2, "ranks": 4,
-    "order": 0, "wrong": 0, "error": 1e-8, "identical": True, "repeatable": True, "rounds": 6, "sent_bytes": 1500,
+    "pass": 0, "wrong": 0, "error": 1e-8, "identical": True, "repeatable": True, "rounds": 6, "sent_bytes": 1500,
     "scratch_bytes": 0, "native_op": True, "warmups": 6, "ended_by": "interval", "baseline": 0.0,
 }  # fmt: skip
 SECONDS = np.arange(1.0, 41.0).reshape(10, 4)
@@ -29,7 +29,7 @@ SECONDS = np.arange(1.0, 41.0).reshape(10, 4)
 def record(path, cases=3):
     recorder = Recorder(path, {"started": "2026-01-01", "ranks": 4, "variables": {"A": "b"}}, {"ci": 0.03}, "try")
     for i in range(cases):
-        recorder.add({**CASE, "order": i}, SECONDS + i)
+        recorder.add({**CASE, "bytes": 1000 + i}, SECONDS + i)
     recorder.finish()
     return recorder
 
@@ -37,15 +37,17 @@ def record(path, cases=3):
 def test_what_is_written_is_read_back(tmp_path):
     record(tmp_path / "new" / "r.h5")
     rows = read(tmp_path / "new" / "r.h5")
-    assert [row["order"] for row in rows] == [0, 1, 2]
+    assert [row["bytes"] for row in rows] == [1000, 1001, 1002]
     row = rows[1]
-    assert {key: row[key] for key in CASE} == {**CASE, "order": 1}
-    assert (row["launch"], row["label"], row["case"]) == ("launch-0001", "try", "00002")
+    assert {key: row[key] for key in CASE if key not in ("pass", "ended_by")} == {
+        key: value for key, value in {**CASE, "bytes": 1001}.items() if key not in ("pass", "ended_by")
+    }
+    assert (row["launch"], row["label"], row["visits"]) == ("launch-0001", "try", 1)
     np.testing.assert_array_equal(row["seconds"], SECONDS + 1)
     times = (SECONDS + 1).max(axis=1)
     assert row["median"] == np.median(times)
     assert row["low"] <= row["median"] <= row["high"]
-    assert row["algbw"] == 1000 / np.median(times)
+    assert row["algbw"] == 1001 / np.median(times)
     assert row["busbw"] == row["algbw"] * 2 * 3 / 4
 
 
@@ -57,7 +59,7 @@ def test_layout_is_the_documented_one_and_readable_by_h5py_alone(tmp_path):
         assert (launch.attrs["label"], bool(launch.attrs["finished"])) == ("try", True)
         assert json.loads(launch["environment"][()])["variables"] == {"A": "b"}
         assert json.loads(launch["settings"][()]) == {"ci": 0.03}
-        case = launch["cases/00001"]
+        case = launch["visits/00001"]
         assert case["seconds"].shape == (10, 4)
         assert case.attrs.keys() == CASE.keys()
 
@@ -67,12 +69,27 @@ def test_delays_and_skipped_cases_are_kept(tmp_path):
     delays = np.zeros((10, 4))
     delays[:, 0] = 100
     recorder.add(CASE, SECONDS, delays)
-    recorder.add({"algorithm": "vendor_persistent", "bytes": 4, "skipped": "needs MPI 4"}, None)
+    recorder.add({**CASE, "algorithm": "vendor_persistent", "skipped": "needs MPI 4"}, None)
     timed, skipped = read(tmp_path / "r.h5")
     np.testing.assert_array_equal(timed["delays"], delays)
     assert timed["median"] == np.median(SECONDS[:, 0])
     assert skipped["skipped"] == "needs MPI 4"
     assert "median" not in skipped
+
+
+def test_visits_of_a_case_are_one_row(tmp_path):
+    recorder = Recorder(tmp_path / "r.h5", {}, {})
+    for i, wrong in enumerate((0, 2, 1)):
+        visit = {**CASE, "pass": i, "wrong": wrong, "error": 0.1 * i, "repeatable": i != 1, "warmups": 10}
+        recorder.add(visit, SECONDS[: 3 + i] + 100 * i)
+        recorder.add({**CASE, "algorithm": "vendor"}, SECONDS)
+    row, vendor = read(tmp_path / "r.h5")
+    assert (row["visits"], row["repetitions"], row["wrong"], row["error"], row["warmups"]) == (3, 12, 2, 0.2, 30)
+    assert (row["identical"], row["repeatable"]) == (True, False)
+    assert row["visit"].tolist() == [0] * 3 + [1] * 4 + [2] * 5
+    assert (row["low"], row["median"], row["high"]) == (8, 110, 212), "the medians of the visits"
+    assert row["seconds"].shape == (12, 4)
+    assert vendor["visits"] == 3
 
 
 def test_launches_are_appended(tmp_path):
@@ -118,8 +135,8 @@ def _write_until_full(path):
     resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     recorder = Recorder(path, {}, {})
-    for _ in range(100):
-        recorder.add(CASE, np.random.default_rng(recorder.cases).random((500, 4)))
+    for i in range(100):
+        recorder.add({**CASE, "bytes": i + 1}, np.random.default_rng(recorder.visits).random((500, 4)))
 
 
 def test_a_full_disk_raises_and_leaves_every_earlier_case(tmp_path):
@@ -146,8 +163,8 @@ def test_a_killed_run_leaves_a_readable_file_with_all_finished_cases(tmp_path, s
         from tests.bench.test_records import CASE, SECONDS
         recorder = Recorder({str(tmp_path / "r.h5")!r}, {{}}, {{}})
         while True:
-            recorder.add(CASE, SECONDS)
-            print(recorder.cases, flush=True)
+            recorder.add({{**CASE, "bytes": recorder.visits + 1}}, SECONDS)
+            print(recorder.visits, flush=True)
     """
     with subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, text=True

@@ -18,7 +18,8 @@ QUICK = Settings(
     sizes=(4, 1000, 70_000),
     dtype=np.dtype("f4"),
     max_seconds=1.0,
-    repetitions=(6, 50),
+    passes=2,
+    repetitions=(5, 50),
 )
 
 
@@ -64,7 +65,8 @@ def test_launch_times_and_records_every_case_and_finds_it_right(bench, comm, var
         assert row["identical"]
         assert row["repeatable"]
         assert row["seconds"].shape == (row["repetitions"], comm.size)
-        assert 6 <= row["repetitions"] <= 50
+        assert row["visits"] >= 2
+        assert 5 * row["visits"] <= row["repetitions"] <= 50 * row["visits"]
         assert (row["seconds"] > 0).all()
         assert row["low"] <= row["median"] <= row["high"] <= row["maximum"]
         assert (row["op"], row["mode"], row["in_place"]) == (settings.op, settings.mode, settings.in_place)
@@ -78,6 +80,7 @@ def test_launch_times_and_records_every_case_and_finds_it_right(bench, comm, var
         assert facts["environment"]["ranks"] == comm.size
         assert len(facts["environment"]["host_of_rank"]) == comm.size
         assert facts["environment"]["clock_floor"] < 1e-4
+        assert facts["environment"]["bound_by"] in ("launcher", "benchmark", "nobody")
         assert "Every result is right" in out
         assert "vendor/ours" in out
     else:
@@ -193,6 +196,11 @@ def test_a_record_that_cannot_be_written_is_found_before_anything_is_timed(comm)
         ({"op": "MINUS"}, "op: unknown operator 'MINUS'"),
         ({"op": "LAND"}, "op: LAND does not apply to dtype float32"),
         ({"skew": "early"}, "skew: expected none"),
+        ({"passes": 0}, "passes: expected 1 to 20, got 0"),
+        ({"ci": -0.01}, "ci: expected more than 0, got -0.01"),
+        ({"max_seconds": float("nan")}, "max_seconds: expected more than 0, got nan"),
+        ({"repetitions": (5, 4)}, "repetitions: expected 1 <= MIN <= MAX, got"),
+        ({"buffers": -1}, "buffers: expected 0 or more, got -1"),
         ({"skew": "late", "mode": "streaming"}, "skew: late needs mode isolated"),
     ],
 )

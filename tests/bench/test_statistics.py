@@ -55,8 +55,18 @@ def test_with_skew_time_runs_from_the_last_arrival_to_the_last_end():
 
 
 def test_summary_of_known_times():
-    summary = summarise(np.arange(1.0, 102.0)[::-1])
+    summary = summarise([np.arange(1.0, 102.0)[::-1]])
     assert (summary.repetitions, summary.median, summary.minimum, summary.maximum) == (101, 51, 1, 101)
     assert (summary.low, summary.high) == (41, 61)
     assert (summary.p5, summary.p95, summary.p99) == (6, 96, 100)
     assert summary.half_width == pytest.approx(10 / 51)
+
+
+def test_interval_of_several_visits_is_that_of_their_medians():
+    """Six visits, each sure of itself, disagree: the interval must tell."""
+    visits = [np.full(1000, 3.0 + i) for i in (5, 0, 1, 3, 2, 4)]
+    visits[0][0] = 100
+    summary = summarise(visits)
+    assert (summary.repetitions, summary.visits) == (6000, 6)
+    assert (summary.low, summary.median, summary.high) == (3, 5.5, 8)
+    assert summary.maximum == 100

@@ -1,0 +1,50 @@
+"""One core for each rank, where the launcher left all ranks on all cores."""
+
+import os
+
+from mpi4py import MPI
+
+__all__ = ["Binding", "core_for"]
+
+
+class Binding:
+    """Binds this rank while it lasts; a context manager, collective.
+
+    A launcher's own binding is respected: only where the ranks of a node may all run on the same cores, and there are
+    enough of them, each gets a core of its own, spread evenly.
+
+    Attributes
+    ----------
+    done_by : str
+        ``launcher`` (or nobody could), ``benchmark``, or ``nobody`` (more ranks than cores, or not wanted).
+    """
+
+    def __init__(self, comm: MPI.Intracomm, wanted: bool):
+        self._before = os.sched_getaffinity(0)
+        node = comm.Split_type(MPI.COMM_TYPE_SHARED)
+        cores = node.allgather(frozenset(self._before))
+        core = core_for(node.rank, cores)
+        node.Free()
+        self._core = core if wanted else None
+        bound = any(len(mine) < (os.cpu_count() or 1) for mine in cores)
+        self.done_by = "launcher" if bound else "benchmark" if self._core is not None else "nobody"
+
+    def __enter__(self) -> "Binding":
+        if self._core is not None:
+            os.sched_setaffinity(0, {self._core})
+        return self
+
+    def __exit__(self, *_) -> None:
+        os.sched_setaffinity(0, self._before)
+
+
+def core_for(rank: int, cores: list[frozenset[int]]) -> int | None:
+    """The core for one rank of a node, given where each of its ranks may run; None if it should stay as it is.
+
+    >>> core_for(1, [frozenset({0, 1, 2, 3})] * 2)
+    2
+    """
+    shared = sorted(cores[rank])
+    if len(set(cores)) > 1 or len(cores) > len(shared) or len(shared) == 1:
+        return None
+    return shared[rank * len(shared) // len(cores)]
