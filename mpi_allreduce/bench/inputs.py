@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..memory import BFLOAT16, OPERATORS, Kind, allocate, kind_of
+from ..memory import BFLOAT16, OPERATORS, Kind, allocate, kind_of, widened
 
 __all__ = ["Arena", "exact_input", "exact_result", "load", "rotation"]
 
@@ -78,15 +78,18 @@ def load(data: str, dtype: np.dtype, count: int, rank: int, seed: int) -> np.nda
 
 
 def _from_file(name: str, dtype: np.dtype, count: int, rank: int) -> np.ndarray:
-    path = Path(name.format(rank=rank))
+    path = Path(name.replace("{rank}", str(rank)))
     try:
         values = np.load(path, mmap_mode="r", allow_pickle=False).reshape(-1)
     except (OSError, ValueError) as error:
         raise ValueError(f"data: expected normal, integers or a .npy file, got {name!r}: {error}") from None
-    if values.size == 0 or values.dtype.names or dtype.names:
+    if values.size == 0 or values.dtype.kind not in "biufc" or dtype.names:
         raise ValueError(f"data: {path} holds {values.size} elements of {values.dtype}; numbers are needed")
     start = 0 if "{rank}" in name else rank * 7919 % values.size
-    return np.resize(np.concatenate([values[start : start + count], values[:start]])[:count], count).astype(dtype)
+    chosen = np.concatenate([values[start : start + count], values[:start]])[:count].astype(dtype)
+    if not np.isfinite(chosen.astype(widened(dtype))).all():
+        raise ValueError(f"data: {path} holds NaN or numbers infinite in {dtype}; their sums cannot be judged")
+    return np.resize(chosen, count)
 
 
 def _random(dtype: np.dtype, count: int, rng: np.random.Generator, rank: int) -> np.ndarray:
@@ -123,7 +126,8 @@ def exact_input(op: str, dtype: np.dtype, rank: int, size: int, count: int = PER
         pairs[dtype.names[1]] = (rank * 5 + i) % 127
         values = pairs
     elif op == "PROD":
-        values = np.where((i + rank) % size < 4, 2, 1)  # at most 2^4, whatever the number of ranks
+        # At most 2^4 in each element, whatever the number of ranks, and not in each element the same.
+        values = np.where((rank < 4) & ((mixed + rank) % 3 > 0), 2, 1)
     elif op in ("SUM", "AVG"):
         limit = _largest_exact(dtype)
         width = max(1, min(5, limit // size))

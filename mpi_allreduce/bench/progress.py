@@ -15,13 +15,13 @@ class Bar:
 
     def __init__(self, console: Console):
         columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-        self._progress = Progress(*columns, console=console, transient=True)
+        self._progress = Progress(*columns, console=console, transient=True, auto_refresh=False)  # no thread
         self._task = self._progress.add_task("")
         self._progress.start()
 
     def step(self, done: int, total: int, what: str) -> None:
         """``done`` of ``total`` visits are finished; the next is ``what``."""
-        self._progress.update(self._task, completed=done, total=total, description=what)
+        self._progress.update(self._task, completed=done, total=total, description=what, refresh=True)
 
     def close(self) -> None:
         """Remove the bar."""

@@ -5,6 +5,7 @@ Layout, version 1::
     /                        attributes: format = "mpi_allreduce.bench", version = 1
     /launch-0001             one group for each launch; attributes: started (ISO 8601, UTC), label, finished (bool)
         environment          string, JSON: see environment.describe
+        environment-2 ...    the same for each time that the launch was resumed
         settings             string, JSON: see settings.Settings
         visits/00001         one group for each visit of a case, numbered as they were made (the order is shuffled)
             attributes       the case: algorithm, bytes, count, dtype, op, codec, memory, mode, skew, data, in_place,
@@ -18,8 +19,9 @@ Layout, version 1::
 
 A reader must ignore groups, attributes and datasets that it does not know; the version grows when a meaning changes.
 
-After each visit an extended copy of the file is put in its place in one step.  So a launch that is killed at any
-moment, or a full disk, leaves a readable file with all finished visits.  Launches that append to one file at the same
+After each visit an extended copy of the file is put in its place in one step (of a file so large that this takes more
+than 0.05 s: so often that it takes a twentieth of the time).  So a launch that is killed at any moment, or a full disk,
+leaves a readable file with the finished visits.  Launches that append to one file at the same
 time take turns by a lock (``.FILE.lock``), held only meanwhile.
 """
 
@@ -27,9 +29,11 @@ import fcntl
 import io
 import json
 import os
+import shutil
+import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -42,6 +46,10 @@ __all__ = ["FORMAT", "VERSION", "Recorder", "read", "read_launches"]
 
 FORMAT = "mpi_allreduce.bench"
 VERSION = 1
+CHEAP_SECONDS = 0.05  # a file that is written faster than that is written after each visit,
+FLUSH_RATIO = 20  # a larger one when this many times as long has passed as writing took
+SPARE_BYTES = 16 << 20
+LOCK_SECONDS = 60.0
 CASE_KEYS = (
     "algorithm", "bytes", "dtype", "op", "codec", "memory", "mode", "skew", "data", "in_place", "ranks",
 )  # fmt: skip
@@ -59,23 +67,33 @@ class Recorder:
     environment, settings : dict
         Plain values.
     label : str
+    resume : str, optional
+        Name of the unfinished launch to go on with, instead of a new one; ``settings`` and ``label`` stay its own.
 
     Raises
     ------
     OSError
-        If the file cannot be written.
+        If the file cannot be written; the message says what to do.
     ValueError
         If it exists and is not a record of this kind.
     """
 
-    def __init__(self, path: str | Path, environment: dict, settings: dict, label: str = ""):
-        self.path = Path(path)
+    def __init__(self, path: str | Path, environment: dict, settings: dict, label: str = "", resume: str = ""):
+        self.path = Path(path).resolve()
         self.visits = 0
-        self.launch = ""
+        self._pending: list[Callable[[h5py.File], None]] = []
+        self._flushed = self._cost = 0.0
+        self.launch = resume
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        _check_space(self.path)
 
         def start(file: h5py.File) -> None:
             _check_format(file, self.path)
+            if resume:
+                self.visits = len(file[resume]["visits"])
+                parts = sum(name.startswith("environment") for name in file[resume])
+                file[resume][f"environment-{parts + 1}"] = json.dumps(environment)
+                return
             number = 1 + max((int(name.rpartition("-")[2]) for name in file if name.startswith("launch-")), default=0)
             self.launch = f"launch-{number:04d}"
             group = file.create_group(self.launch)
@@ -104,7 +122,23 @@ class Recorder:
                 if values is not None:
                     group.create_dataset(name, data=values, compression="gzip", shuffle=True)
 
-        _extend(self.path, write)
+        self._pending.append(write)
+        if self._cost < CHEAP_SECONDS or time.monotonic() - self._flushed > FLUSH_RATIO * self._cost:
+            self.flush()
+
+    def flush(self) -> None:
+        """Bring what is pending to the file."""
+        started = time.monotonic()
+        pending, self._pending = self._pending, []
+
+        def write(file: h5py.File) -> None:
+            for part in pending:
+                part(file)
+
+        if pending:
+            _extend(self.path, write)
+        self._flushed = time.monotonic()
+        self._cost = self._flushed - started
 
     def finish(self) -> None:
         """Mark the launch as complete."""
@@ -112,7 +146,8 @@ class Recorder:
         def write(file: h5py.File) -> None:
             file[self.launch].attrs["finished"] = True
 
-        _extend(self.path, write)
+        self._pending.append(write)
+        self.flush()
 
 
 def read(path: str | Path, launch: str | None = None) -> list[dict[str, object]]:
@@ -138,9 +173,9 @@ def read(path: str | Path, launch: str | None = None) -> list[dict[str, object]]
         If the file is not such a record, or a newer version's.
     """
     rows = []
-    with h5py.File(path, "r") as file:
+    with h5py.File(path, "r", locking="best-effort") as file:
         _check_format(file, path)
-        for name in sorted(file) if launch is None else [launch]:
+        for name in _launches(file) if launch is None else [launch]:
             cases: dict[tuple, list[h5py.Group]] = {}
             for _, group in sorted(file[name]["visits"].items()):
                 cases.setdefault(tuple(_plain(group.attrs[key]) for key in CASE_KEYS), []).append(group)
@@ -150,7 +185,7 @@ def read(path: str | Path, launch: str | None = None) -> list[dict[str, object]]
 
 def read_launches(path: str | Path) -> dict[str, dict[str, object]]:
     """Per launch: its attributes, ``environment`` and ``settings``."""
-    with h5py.File(path, "r") as file:
+    with h5py.File(path, "r", locking="best-effort") as file:
         _check_format(file, path)
         return {
             name: {
@@ -158,7 +193,8 @@ def read_launches(path: str | Path) -> dict[str, dict[str, object]]:
                 "environment": json.loads(group["environment"][()]),
                 "settings": json.loads(group["settings"][()]),
             }
-            for name, group in sorted(file.items())
+            for name in _launches(file)
+            for group in [file[name]]
         }
 
 
@@ -184,6 +220,10 @@ def _row(groups: list[h5py.Group]) -> dict[str, object]:
     }
 
 
+def _launches(file: h5py.File) -> list[str]:
+    return sorted(name for name in file if name.startswith("launch-"))
+
+
 def _plain(value: object) -> object:
     return value.item() if isinstance(value, np.generic) else value
 
@@ -197,33 +237,70 @@ def _check_format(file: h5py.File, path: str | Path) -> None:
         raise ValueError(f"{path} has layout version {file.attrs['version']}; this program knows up to {VERSION}")
 
 
+def _check_space(path: Path) -> None:
+    """A file system that is all but full would fail in the middle of the night."""
+    free = shutil.disk_usage(path.parent).free
+    needed = SPARE_BYTES + 2 * (path.stat().st_size if path.exists() else 0)
+    if free < needed:
+        raise OSError(
+            f"{path.parent}: {free / 2**20:.0f} MiB are free, {needed / 2**20:.0f} MiB should be; "
+            "make room, or choose another file system with --out"
+        )
+
+
 def _extend(path: Path, write: Callable[[h5py.File], None]) -> None:
     """Let ``write`` change a copy of the file, then put it in the old one's place."""
     draft = path.with_name(f".{path.name}.draft")
     with _locked(path):
         # In memory, as HDF5 does not survive a full disk; Python's own write raises cleanly.
-        image = io.BytesIO(path.read_bytes() if path.exists() else b"")
         try:
-            with h5py.File(image, "r+" if path.exists() else "w") as file:
+            image = io.BytesIO(path.read_bytes() if path.exists() else b"")
+            with h5py.File(image, "r+" if image.getbuffer().nbytes else "w") as file:
                 write(file)
         except OSError as error:
-            raise OSError(f"{path}: {error}") from error
+            raise OSError(f"{path}: {error}; choose another file with --out") from error
         try:
             with open(draft, "wb") as written:
                 written.write(image.getbuffer())
                 written.flush()
                 os.fsync(written.fileno())
             os.replace(draft, path)
+        except OSError as error:
+            raise OSError(
+                f"{path} cannot be written: {error.strerror}; what it held is still there. "
+                "Mend that, or choose another folder with --out"
+            ) from error
         finally:
-            draft.unlink(missing_ok=True)
+            with suppress(OSError):
+                draft.unlink(missing_ok=True)
 
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     lock = path.with_name(f".{path.name}.lock")
-    with open(lock, "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX)
-        except OSError as error:  # some network file systems know no locks
-            warnings.warn(f"{lock}: {error}; do not let several launches append to this file at once", stacklevel=4)
+    try:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise OSError(f"{path.parent} cannot be written: {error.strerror}; choose another folder with --out") from error
+    try:
+        _take_lock(descriptor, lock)
         yield
+    finally:
+        os.close(descriptor)
+
+
+def _take_lock(descriptor: int, lock: Path) -> None:
+    deadline = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise OSError(
+                    f"{lock} has been locked by another process for {LOCK_SECONDS:g} s; "
+                    "end that process, or choose another file with --out"
+                ) from None
+            time.sleep(0.02)
+        except OSError as error:  # some network file systems know no locks
+            message = f"{lock}: {error.strerror}; do not let several launches append to this file at once"
+            return warnings.warn(message, stacklevel=5)

@@ -1,7 +1,9 @@
 """One launch of the benchmark: every case validated, visited several times in shuffled order, and recorded."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from time import perf_counter
 from typing import TypeVar
@@ -9,29 +11,32 @@ from typing import TypeVar
 import numpy as np
 from mpi4py import MPI
 
-from ..algorithms import get, names
+from ..algorithms import get, names, unknown
 from ..errors import UsageError
-from ..memory import OPERATORS
+from ..memory import OPERATORS, name_of
 from ..runtime import Plan, UnsupportedError, algorithm_names, plan
 from ..screen import console
 from .binding import Binding
-from .environment import describe, last_level_cache, local_ranks
-from .heading import heading
+from .environment import describe, last_level_cache, launched_ranks, local_ranks
+from .heading import heading, library_name
 from .inputs import Arena, rotation, stride
+from .interruption import StopRequest, Watchdog
 from .passes import MOST_PASSES, Passes
 from .progress import progress
-from .records import Recorder, read
+from .records import Recorder, read, read_launches
 from .settings import Case, Settings, all_cases
 from .skew import Skew
-from .statistics import summarise
+from .statistics import completion, summarise
 from .table import WIDTH, print_rows
 from .timing import Measurement, Run, Timer
 from .validation import Validation, Validator
 
-__all__ = ["check_settings", "run"]
+__all__ = ["RIGHT", "STOPPED", "WRONG", "check_settings", "find_unfinished", "run"]
 
 T = TypeVar("T")
 BASELINE_REPETITIONS = 10
+POISON = 0xA5
+RIGHT, WRONG, STOPPED = 0, 1, 3  # exit status
 
 
 def check_settings(settings: Settings) -> None:
@@ -44,7 +49,7 @@ def check_settings(settings: Settings) -> None:
     """
     for name in settings.algorithms:
         if name not in algorithm_names():
-            get(name)  # raises, and lists what there is
+            raise unknown(name, algorithm_names())
     if settings.op not in OPERATORS:
         raise ValueError(f"op: unknown operator {settings.op!r}; known are {', '.join(OPERATORS)}")
     OPERATORS[settings.op].kernel(settings.dtype, 1)
@@ -53,13 +58,21 @@ def check_settings(settings: Settings) -> None:
         raise ValueError(
             f"skew: {settings.skew} needs mode isolated; in mode {settings.mode} ranks never start together"
         )
+    world = launched_ranks()
+    if MPI.COMM_WORLD.size == 1 and world > 1:
+        raise ValueError(
+            f"{world} ranks were launched, but each is alone in its MPI_COMM_WORLD: mpirun or srun belongs to another "
+            f"MPI library than mpi4py ({library_name(MPI.Get_library_version())}); srun may need --mpi=pmi2 or --mpi=pmix"
+        )
     at_least, at_most = settings.repetitions
     for name, fine, accepted in (
         ("algorithms", settings.algorithms, "at least one"),
         ("sizes", settings.sizes, "at least one"),
         ("buffers", settings.buffers >= 0, "0 or more"),
         ("ci", settings.ci > 0, "more than 0"),
-        ("max_seconds", settings.max_seconds > 0, "more than 0"),
+        ("max_seconds", 0 < settings.max_seconds < inf, "more than 0"),
+        ("seed", settings.seed >= 0, "0 or more"),
+        ("stall_seconds", settings.stall_seconds > 0, "more than 0"),
         ("passes", 1 <= settings.passes <= MOST_PASSES, f"1 to {MOST_PASSES}"),
         ("repetitions", 1 <= at_least <= at_most, "1 <= MIN <= MAX"),
     ):
@@ -67,7 +80,7 @@ def check_settings(settings: Settings) -> None:
             raise ValueError(f"{name}: expected {accepted}, got {getattr(settings, name)}")
 
 
-def run(settings: Settings, out: Path, comm: MPI.Intracomm = MPI.COMM_WORLD) -> bool:
+def run(settings: Settings, out: Path, comm: MPI.Intracomm = MPI.COMM_WORLD, resume: str = "") -> int:
     """Run the benchmark; collective.
 
     Parameters
@@ -77,32 +90,72 @@ def run(settings: Settings, out: Path, comm: MPI.Intracomm = MPI.COMM_WORLD) -> 
     out : path
         The HDF5 file that the launch is appended to.
     comm : Intracomm
+    resume : str, optional
+        Name of an unfinished launch in ``out``, which is completed; ``settings`` must be its own.
 
     Returns
     -------
-    bool
-        Whether every result was right; the same on all ranks.
+    int
+        RIGHT, WRONG (some result was) or STOPPED (by a signal; the record is closed, and can be resumed); the same on
+        all ranks.
     """
     comm = comm.Dup()
-    with Binding(comm, settings.bind) as binding:
-        launch = _Launch(settings, comm, binding)
-        report = _together(comm, lambda: _Report(settings, out, launch) if comm.rank == 0 else None)
-        all_right = True
-        while cases := comm.bcast(report.next_pass() if report else None):
-            for case in cases:
-                try:
-                    result = launch.visit(case, report.next_visit(case) if report else 0.0)
-                except UnsupportedError as reason:
-                    if report:
-                        report.skipped(case, str(reason))
-                    continue
-                all_right &= not result.attributes["wrong"]
+    advice = f"Finished visits are in {out}; complete them with: bench --resume {out}"
+    with (
+        Binding(comm, settings.bind) as binding,
+        StopRequest() as stop,
+        Watchdog(settings.stall_seconds, advice) as watchdog,
+    ):
+        launch = _Launch(settings, comm, binding, stop)
+        report = _together(comm, lambda: _Report(settings, out, launch, resume) if comm.rank == 0 else None)
+        watchdog.rescue = report.recorder.flush if report else None
+        wrong = False
+        while visit := comm.bcast(report.next_visit() if report else None):
+            watchdog.finished(str(visit[0]))
+            try:
+                result = launch.visit(*visit)
+            except UnsupportedError as reason:
                 if report:
-                    report.finished(case, result)
-        if report:
-            report.close()
+                    report.skipped(visit[0], str(reason))
+                continue
+            ours = visit[0].algorithm in names()
+            wrong |= bool(result.attributes["wrong"] or (ours and not result.attributes["identical"]))
+            if report:
+                report.finished(visit[0], result)
+        watchdog.finished("the report")
+        stopped = comm.bcast(report.close() if report else None)
     comm.Free()
-    return all_right
+    return STOPPED if stopped else WRONG if wrong else RIGHT
+
+
+def find_unfinished(path: Path, comm: MPI.Intracomm = MPI.COMM_WORLD) -> tuple[Settings, str]:
+    """The settings and the name of the launch in ``path`` that can be resumed; collective.
+
+    Returns
+    -------
+    Settings
+    str
+        Empty if all launches are finished.
+
+    Raises
+    ------
+    UsageError
+        If there is no such file, or the launch ran on another number of ranks.
+    """
+
+    def look() -> tuple[dict, str]:
+        launches = read_launches(path)
+        if not launches:
+            raise ValueError(f"resume: {path} holds no launch")
+        name, facts = next(((n, f) for n, f in reversed(launches.items()) if not f["finished"]), ("", None))
+        facts = facts or list(launches.values())[-1]
+        if name and facts["environment"]["ranks"] != comm.size:
+            ranks = facts["environment"]["ranks"]
+            raise ValueError(f"resume: {name} in {path} ran on {ranks} ranks, but this run has {comm.size}")
+        return facts["settings"], name
+
+    values, name = comm.bcast(_together(comm, lambda: look() if comm.rank == 0 else None))
+    return Settings.from_dict(values), name
 
 
 @dataclass(frozen=True)
@@ -116,9 +169,10 @@ class _Result:
 class _Launch:
     """What all cases of a launch share on one rank: memory, validator, timer."""
 
-    def __init__(self, settings: Settings, comm: MPI.Intracomm, binding: Binding):
+    def __init__(self, settings: Settings, comm: MPI.Intracomm, binding: Binding, stop: StopRequest):
         self.settings = settings
         self.comm = comm
+        self.stop = stop
         self.environment = describe(comm, binding.done_by)
         cache, ranks_on_node = comm.bcast(last_level_cache()), local_ranks(comm)
         sizes = {case.bytes for case in all_cases(settings)}
@@ -129,7 +183,9 @@ class _Launch:
         longest = self.arena.source[: max(sizes) // itemsize]
         self.validator = Validator(comm, settings.op, longest)
         skew = Skew(settings.skew, comm.size, settings.seed)
-        self.timer = Timer(comm, settings.mode, skew, settings.in_place, settings.ci, settings.repetitions)
+        self.timer = Timer(
+            comm, settings.mode, skew, settings.in_place, settings.ci, settings.repetitions, lambda: bool(stop)
+        )
         self._baselines: dict[int, float] = {}
         self._validated: dict[Case, tuple[Validation, int]] = {}
 
@@ -151,9 +207,12 @@ class _Launch:
         validation, bits = self._validated[case]
         for run in runs:
             run.restore()
+        if not self.settings.in_place:
+            receive.view(np.uint8)[:] = POISON  # the right answer of an earlier run must not pass for a later one's
         measurement = self.timer.measure(runs, max_seconds, baseline)
         accumulated = self.settings.in_place and self.settings.mode == "streaming"
-        validation = self.validator.judge_again(validation, reduce(source) if accumulated else receive, bits)
+        result = reduce(source) if accumulated else receive
+        validation = self.validator.judge_again(validation, result, bits, repeats=case.algorithm in names())
         first = plans[0]
         sent = -1 if first.sent_bytes is None else self.comm.allreduce(first.sent_bytes, MPI.MAX)
         attributes = {
@@ -222,47 +281,64 @@ def _copier(target: np.ndarray, source: np.ndarray) -> Callable[[], None]:
 class _Report:
     """Rank 0's part: the record, the progress, the table."""
 
-    def __init__(self, settings: Settings, out: Path, launch: _Launch):
+    def __init__(self, settings: Settings, out: Path, launch: _Launch, resume: str):
         self.settings = settings
         self.ranks = launch.comm.size
+        self.stop = launch.stop
+        self.stopped_by = ""
         self.screen = console(WIDTH)
-        self.recorder = Recorder(out, launch.environment, settings.as_dict(), settings.label)
+        self.recorder = Recorder(out, launch.environment, settings.as_dict(), settings.label, resume)
         cases = all_cases(settings)
-        self.passes = Passes(cases, settings.passes, settings.max_seconds, settings.seed)
         self.times: dict[Case, list[np.ndarray]] = {case: [] for case in cases}
+        if resume:
+            self._take_up(cases)
+        visited = Counter({case: len(visits) for case, visits in self.times.items()})
+        self.passes = Passes(cases, settings.passes, settings.max_seconds, settings.seed, visited)
         self.heading = heading(launch.environment, settings.as_dict())
         self.screen.print(self.heading, soft_wrap=True)
+        done = f"{visited.total()} visits are done already; " if resume else ""
         self.screen.print(
-            f"{len(cases)} cases, each visited {settings.passes} times in shuffled order and more often if need be, "
-            f"at most about {settings.max_seconds:g} s; record: {out} ({self.recorder.launch})",
+            f"{done}{len(cases)} cases, each visited {settings.passes} times in shuffled order and more often if need "
+            f"be, at most about {settings.max_seconds:g} s; record: {out} ({self.recorder.launch})",
             soft_wrap=True,
         )
         self.progress = progress(self.screen)
-        self.done, self.total = 0, settings.passes * len(cases)
+        self.done = visited.total()
 
-    def next_pass(self) -> list[Case]:
-        """The cases to be visited next; empty at the end."""
-        cases = [case for case in self.passes.next_pass(self._is_uncertain) if case in self.times]
-        self.total = max(self.total, self.done + len(cases))
-        return cases
+    def _take_up(self, cases: list[Case]) -> None:
+        """What the unfinished launch has measured; cases that it could not run are not tried again."""
+        for row in read(self.recorder.path, self.recorder.launch):
+            case = Case(row["algorithm"], row["bytes"])
+            if "skipped" in row:
+                cases.remove(case)
+                continue
+            times = completion(row["seconds"], row["delays"])
+            self.times[case] = [times[row["visit"] == number] for number in range(row["visits"])]
 
     def _is_uncertain(self, case: Case) -> bool:
-        return case in self.times and summarise(self.times[case]).half_width > self.settings.ci
+        return summarise(self.times[case]).half_width > self.settings.ci
 
-    def next_visit(self, case: Case) -> float:
-        """Tell the user what comes; the seconds that it may take."""
-        self.progress.step(self.done, self.total, str(case))
-        self.done += 1
-        return self.passes.share()
+    def next_visit(self) -> tuple[Case, float] | None:
+        """The next case, and the seconds that it may take; None at the end."""
+        if self.stop and not self.stopped_by:
+            self.stopped_by = self.stop.name
+        visit = None if self.stopped_by else self.passes.next_visit(self._is_uncertain)
+        if visit:
+            self.progress.step(self.done, self.done + 1 + self.passes.left, str(visit[0]))
+        return visit
 
     def skipped(self, case: Case, reason: str) -> None:
         """Record why a case could not be run; it is not visited again."""
-        del self.times[case]
+        self.passes.forget(case)
         self.recorder.add({**self._attributes(case), "skipped": reason}, None)
 
     def finished(self, case: Case, result: _Result) -> None:
-        """Record a visit."""
+        """Record a visit, unless a signal cut it short."""
         measurement = result.measurement
+        if measurement.ended_by == "signal":
+            self.stopped_by = self.stop.name or "a signal to another rank"
+            return
+        self.done += 1
         self.times[case].append(measurement.completion)
         attributes = {
             **self._attributes(case),
@@ -279,7 +355,7 @@ class _Report:
             "algorithm": case.algorithm,
             "bytes": case.bytes,
             "count": case.bytes // s.dtype.itemsize,
-            "dtype": str(s.dtype),
+            "dtype": name_of(s.dtype),
             "op": s.op,
             "codec": "none",
             "memory": "host",
@@ -288,16 +364,25 @@ class _Report:
             "data": s.data,
             "in_place": s.in_place,
             "ranks": self.ranks,
-            "pass": self.passes.number - 1,
+            "pass": self.passes.number,
             "rounds": int(get(case.algorithm).cost.rounds(self.ranks)) if ours else -1,
         }
 
-    def close(self) -> None:
-        """Finish the record, and show it."""
+    def close(self) -> bool:
+        """Finish the record, and show it; whether a signal ended the run."""
         self.progress.close()
-        self.recorder.finish()
-        rows = read(self.recorder.path, self.recorder.launch)
+        path, launch = self.recorder.path, self.recorder.launch
+        if self.stopped_by:
+            self.recorder.flush()
+        else:
+            self.recorder.finish()
+        rows = read(path, launch)
         order = {name: i for i, name in enumerate(algorithm_names())}
         rows.sort(key=lambda row: (row["bytes"], order[row["algorithm"]]))
-        print_rows(self.screen, rows, self.heading, self.settings.ci)
-        self.screen.print(f"Record: {self.recorder.path} ({self.recorder.launch})", soft_wrap=True)
+        if rows:
+            print_rows(self.screen, rows, self.heading, self.settings.as_dict())
+        self.screen.print(f"Record: {path} ({launch})", soft_wrap=True)
+        if self.stopped_by:
+            text = f"Stopped by {self.stopped_by} after {self.done} visits; complete them with: bench --resume {path}"
+            self.screen.print(text, soft_wrap=True)
+        return bool(self.stopped_by)

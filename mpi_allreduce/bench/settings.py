@@ -5,7 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Case", "Settings", "all_cases", "format_bytes", "parse_bytes", "parse_sizes"]
+from ..memory import dtype_named, name_of
+
+__all__ = ["Case", "Settings", "all_cases", "format_bytes", "parse_bytes", "parse_rate", "parse_sizes"]
 
 MODES = ("isolated", "streaming")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -49,7 +51,8 @@ class Settings:
     skew : str
         How ranks arrive: ``none``, or ``late:F``, ``linear:F``, ``random:F`` with F in units of the vendor's time.
     buffers : int
-        Pairs of buffers to rotate among; 1 keeps the cache hot, 0 takes as many as empty the last-level cache.
+        Pairs of buffers to rotate among; 1 keeps the cache hot; 0 takes as many as are twice the last-level cache, but
+        at most 16: below about 1 MiB that is less than the cache.  In place, restoring warms the buffer anyway.
     ci : float
         A case is done when the confidence interval's half-width is below this fraction of the median.
     max_seconds : float
@@ -62,6 +65,10 @@ class Settings:
         Give each rank a core of its own if the launcher did not.
     seed : int
     label : str
+    stall_seconds : float
+        Abort if nothing was finished for so long.
+    line_rate : float
+        Bits per second of a link, to compare bus bandwidth with; 0 if unknown.
     """
 
     algorithms: tuple[str, ...]
@@ -76,14 +83,22 @@ class Settings:
     ci: float = 0.03
     max_seconds: float = 60.0
     passes: int = 6
-    repetitions: tuple[int, int] = (5, 5_000)
+    repetitions: tuple[int, int] = (5, 1_000)
     bind: bool = True
     seed: int = 1
     label: str = ""
+    stall_seconds: float = 300.0
+    line_rate: float = 0.0
 
     def as_dict(self) -> dict[str, object]:
         """Plain values for a record."""
-        return {**self.__dict__, "dtype": str(self.dtype)}
+        return {**self.__dict__, "dtype": name_of(self.dtype)}
+
+    @classmethod
+    def from_dict(cls, values: dict) -> "Settings":
+        """The settings of a record."""
+        tuples = {key: tuple(values[key]) for key in ("algorithms", "sizes", "repetitions")}
+        return cls(**{**values, **tuples, "dtype": dtype_named(values["dtype"])})
 
 
 def all_cases(settings: Settings) -> list[Case]:
@@ -101,9 +116,22 @@ def parse_bytes(text: str) -> int:
     ValueError
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?)(?:i?B)?", text.strip(), re.IGNORECASE)
-    if not match:
+    if not match or float(match[1]) == 0:
         raise ValueError(f"size: expected a number of bytes such as 4, 64K or 1M, got {text!r}")
     return int(float(match[1]) * _UNITS[match[2].upper()])
+
+
+def parse_rate(text: str) -> float:
+    """``100mbit``, ``25gbit`` -> bits per second.
+
+    Raises
+    ------
+    ValueError
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmg]?)bit", text.strip(), re.IGNORECASE)
+    if not match or not float(match[1]):
+        raise ValueError(f"rate: expected a rate such as 100mbit or 25gbit, got {text!r}")
+    return float(match[1]) * {"": 1, "k": 1e3, "m": 1e6, "g": 1e9}[match[2].lower()]
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from .settings import format_bytes
 __all__ = ["WIDTH", "closing_lines", "print_rows", "ratio_table", "results_table"]
 
 Row = dict[str, object]
+ENOUGH = 6  # visits: the range of fewer is no 95 % interval, and proves nothing
 WIDTH = 112  # of the widest line of the table
 _COLUMNS = (
     "median\nus", "95 % interval\nus", "p99\nus", "algbw\nGB/s", "busbw\nGB/s", "rounds\n", "error\n", "#wrong\n",
@@ -18,12 +19,15 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def results_table(rows: Sequence[Row]) -> Table:
-    """One line for each timed case; sizes apart, the best of each size marked by a star."""
+def results_table(rows: Sequence[Row], line_rate: float = 0.0) -> Table:
+    """One line for each timed case; sizes apart, the best of each size marked by a star.
+
+    With ``line_rate`` in bits per second, a column says how much of it the bus bandwidth is.
+    """
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
     table.add_column("size", justify="right", no_wrap=True)
     table.add_column("algorithm", no_wrap=True)
-    for name in _COLUMNS:
+    for name in (*_COLUMNS, *(["of line\nrate"] if line_rate else [])):
         table.add_column(name, justify="right", no_wrap=True)
     for size in _sizes(rows):
         here = [row for row in rows if row["bytes"] == size]
@@ -31,6 +35,8 @@ def results_table(rows: Sequence[Row]) -> Table:
         best = min(here, key=lambda row: row["median"])
         for row in here:
             cells = [format_bytes(size) if row is here[0] else "", *_cells(row, vendor, row is best)]
+            if line_rate:
+                cells.append(f"{row['busbw'] * 8 / line_rate:.3f}")
             table.add_row(*cells, style="bold" if row is best else None, end_section=row is here[-1])
     return table
 
@@ -74,21 +80,28 @@ def ratio_table(rows: Sequence[Row]) -> Table | None:
 def closing_lines(rows: Sequence[Row], ci: float) -> list[str]:
     """Where ours win, where they lose, where nobody can tell; what was wrong; what could not be run."""
     lines = []
+    if not any("median" in row for row in rows):
+        return ["Nothing was timed."]
     timed = [row for row in rows if "median" in row]
     verdicts = {size: v for size in _sizes(timed) if (v := _verdict([r for r in timed if r["bytes"] == size]))}
     for word, text in (
         ("win", "Ours win at {sizes}: at best {ratio:.2f} x faster than MPI_Allreduce ({name}, {size})."),
         ("lose", "Ours lose at {sizes}: at worst {inverse:.2f} x slower than MPI_Allreduce ({name}, {size})."),
-        ("tie", "No difference (intervals overlap) at {sizes}."),
+        ("unknown", "Undecided, with fewer than {needed} visits, at {sizes}."),
+        ("tie", "No difference shown (intervals overlap) at {sizes}."),
     ):
         chosen = {size: v for size, v in verdicts.items() if v[0] == word}
         if chosen:
             pick = max if word == "win" else min
             size, (_, ratio, name) = pick(chosen.items(), key=lambda item: item[1][1])
             sizes = _spans(list(chosen), list(verdicts))
-            lines.append(text.format(sizes=sizes, ratio=ratio, inverse=1 / ratio, name=name, size=format_bytes(size)))
+            lines.append(
+                text.format(
+                    sizes=sizes, ratio=ratio, inverse=1 / ratio, name=name, size=format_bytes(size), needed=ENOUGH
+                )
+            )
     if not verdicts:
-        lines.append("No comparison: vendor and an algorithm of ours must both be among --algorithms.")
+        lines.append("No comparison: it takes two ranks, and vendor and one of ours among --algorithms.")
     if any(not row["native_op"] for row in timed):
         lines.append(
             "MPI has no operator for this type: MPI_Allreduce called back a kernel of ours, which slows it down."
@@ -97,7 +110,7 @@ def closing_lines(rows: Sequence[Row], ci: float) -> list[str]:
     if widths and widths[-1] > ci:
         uncertain = sum(width > ci for width in widths)
         lines.append(
-            f"{uncertain} of {len(timed)} intervals are wider than the {ci:.0%} asked for (median "
+            f"{uncertain} of {len(timed)} intervals are wider than the {ci:.1%} asked for (median "
             f"{widths[len(widths) // 2]:.0%}, worst {widths[-1]:.0%}): more --max-seconds or a quieter machine helps."
         )
     lines.append(_correctness(timed))
@@ -110,10 +123,12 @@ def _verdict(rows: Sequence[Row]) -> tuple[str, float, str] | None:
     """Our best at one size against the vendor: (win | lose | tie, vendor / ours, name)."""
     vendor = _vendor(rows)
     ours = [row for row in rows if not _is_vendor(row)]
-    if not vendor or not ours:
+    if not vendor or not ours or vendor["ranks"] == 1:
         return None
     best = min(ours, key=lambda row: row["median"])
     ratio = vendor["median"] / best["median"]
+    if min(best["visits"], vendor["visits"]) < ENOUGH:
+        return "unknown", ratio, best["algorithm"]
     if best["high"] < vendor["low"]:
         return "win", ratio, best["algorithm"]
     if best["low"] > vendor["high"]:
@@ -129,20 +144,20 @@ def _correctness(rows: Sequence[Row]) -> str:
     if varying:
         text += f"; other bits from run to run: {', '.join(varying)}"
     if unequal:
-        return f"{text}; not the same bits on all ranks (marked !): {', '.join(unequal)}."
+        return f"{text} to rounding; NOT THE SAME BITS on all ranks (marked !): {', '.join(unequal)}."
     return f"{text}, and has the same bits on all ranks."
 
 
-def print_rows(screen: Console, rows: Sequence[Row], heading: str, ci: float) -> None:
-    """Heading, table, summary and closing lines."""
+def print_rows(screen: Console, rows: Sequence[Row], heading: str, settings: dict) -> None:
+    """Heading, table, summary and closing lines of a launch with the given settings."""
     timed = [row for row in rows if "median" in row]
     if timed:
         screen.print(f"\n{heading}\n", soft_wrap=True)
-        screen.print(results_table(timed))
+        screen.print(results_table(timed, settings.get("line_rate", 0.0)))
         summary = ratio_table(timed)
         if summary:
             screen.print(summary)
-    for line in closing_lines(rows, ci):
+    for line in closing_lines(rows, settings["ci"]):
         screen.print(line, soft_wrap=True)
 
 

@@ -17,6 +17,7 @@ from .statistics import Summary, completion, summarise
 __all__ = ["Measurement", "Run", "Timer", "clock_floor"]
 
 FEWEST = 6  # of fewer repetitions no interval of the median has 95 %
+PATIENCE = 3  # times a visit's time, after which even the least repetitions are given up
 WARM_SHARE = 0.25  # of a case's time, at most
 SETTLED = 0.05  # the running median moves by less
 LONGEST_STREAM = 16  # in place, values grow with each repetition of a stream
@@ -51,7 +52,7 @@ class Measurement:
     warmups : int
         Repetitions that were not kept.
     ended_by : str
-        ``interval``, ``time`` or ``repetitions``.
+        ``interval``, ``time``, ``repetitions``, or ``signal`` if it was cut short.
     """
 
     seconds: np.ndarray
@@ -83,17 +84,27 @@ class Timer:
     ci : float
         Wanted half-width of the median's confidence interval, relative to the median.
     repetitions : tuple of int
-        At least, at most.
+        At least (unless the time was used up several times over), at most.
+    stop : callable
+        Whether this rank was asked to end; one is enough.
     """
 
     def __init__(
-        self, comm: MPI.Intracomm, mode: str, skew: Skew, in_place: bool, ci: float, repetitions: tuple[int, int]
+        self,
+        comm: MPI.Intracomm,
+        mode: str,
+        skew: Skew,
+        in_place: bool,
+        ci: float,
+        repetitions: tuple[int, int],
+        stop: Callable[[], bool] = lambda: False,
     ):
         self.comm = comm
         self.barrier = Barrier(comm)
         self.skew = skew
         self.in_place = in_place
         self.ci = ci
+        self.stop = stop
         self.at_least, self.at_most = repetitions
         self._batch = {"isolated": self._isolated, "streaming": self._streaming}[mode]
 
@@ -122,9 +133,10 @@ class Timer:
                     break
                 delays = self.skew.delays(number, baseline) if self.skew.active else None
                 seconds = self._batch(rotation, number, delays, runs)
-                gathered = self.comm.gather(seconds)
+                gathered = self.comm.gather((seconds, self.stop()))
                 if controller:
-                    controller.add(np.array(gathered).T, delays)
+                    controller.add(np.array([times for times, _ in gathered]).T, delays)
+                    controller.stopped |= any(stop for _, stop in gathered)
         return controller.result() if controller else None
 
     def _isolated(self, rotation, number: int, delays, runs) -> np.ndarray:
@@ -173,6 +185,7 @@ class _Controller:
         self.kept: list[np.ndarray] = []
         self.delays: list[np.ndarray] = []
         self.ended_by = ""
+        self.stopped = False
 
     def add(self, seconds: np.ndarray, delays: np.ndarray | None) -> None:
         if self.warming:
@@ -185,8 +198,11 @@ class _Controller:
 
     def next_batch(self) -> int:
         """How many repetitions come next; 0 ends the case."""
+        if self.stopped:
+            self.ended_by = "signal"
+            return 0
         if self.warming:
-            return min(2 << len(self.warm), self.timer.largest_batch())
+            return min(1 << len(self.warm), self.timer.largest_batch())
         done = sum(map(len, self.kept))
         self.ended_by = self._reason_to_stop(done)
         if self.ended_by:
@@ -194,22 +210,23 @@ class _Controller:
         latest = self.kept[-1].max(axis=1) if self.kept else self.warm[-1]
         typical = max(float(latest.min()), 1e-7)  # the least, as a scheduler's tick may hide all others
         fitting = int(self.max_seconds / 10 / typical)
-        batch = max(min(fitting, self.timer.largest_batch()), min(self.timer.at_least - done, 4), 1)
+        batch = max(min(fitting, self.timer.largest_batch()), 1)
         return min(batch, self.timer.at_most - done)
 
     def _is_warm(self) -> bool:
         if perf_counter() - self.started > WARM_SHARE * self.max_seconds:
             return True
-        if len(self.warm) < 2:
+        if len(self.warm) < 3:
             return False
         before, after = (float(np.median(times)) for times in self.warm[-2:])
         return abs(after - before) <= SETTLED * before
 
     def _reason_to_stop(self, done: int) -> str:
+        used = perf_counter() - self.started
+        if used > self.max_seconds and (done >= self.timer.at_least or (done and used > PATIENCE * self.max_seconds)):
+            return "time"
         if done < self.timer.at_least:
             return ""
-        if perf_counter() - self.started > self.max_seconds:
-            return "time"
         if done >= FEWEST and self._summary().half_width <= self.timer.ci:
             return "interval"
         return "repetitions" if done >= self.timer.at_most else ""
@@ -219,7 +236,7 @@ class _Controller:
 
     def result(self) -> Measurement:
         return Measurement(
-            np.concatenate(self.kept),
+            np.concatenate(self.kept) if self.kept else np.empty((0, self.timer.comm.size)),
             np.concatenate(self.delays) if self.delays else None,
             sum(map(len, self.warm)),
             self.ended_by,

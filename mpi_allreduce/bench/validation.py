@@ -60,16 +60,16 @@ class Reference:
         if self.exact:
             self.bound = None
             return
-        sizes = np.abs(mine)
-        total = plan(comm, sizes, op=OPERATORS["PROD" if op == "PROD" else "SUM"], algorithm="vendor")()
+        if op == "PROD":  # a factor that underflows on the way may be of any size in the end; integers judge products
+            self.bound = np.full(mine.shape, np.inf)
+            return
+        total = plan(comm, np.abs(mine), op=OPERATORS["SUM"], algorithm="vendor")()
         if operator.mean:
             divide(total, comm.size)
-        # Each of p-1 additions (and the division) rounds by at most half an ulp of a partial sum <= total;
-        # a complex product takes a few roundings each.
+        # Each of p-1 additions (and the division) rounds by at most half an ulp of a partial sum <= total.
+        limits = ml_dtypes.finfo(source.dtype)
         roundings = max(comm.size - 1, 1) + 1
-        if kind_of(source.dtype) is Kind.COMPLEX:
-            roundings *= 4
-        self.bound = total * (roundings * float(ml_dtypes.finfo(source.dtype).eps))
+        self.bound = roundings * (total * float(limits.eps) + float(limits.smallest_subnormal))
 
     def judge(self, result: np.ndarray) -> tuple[int, float]:
         """Wrong elements, and the relative L2 error, of a result on this rank."""
@@ -127,10 +127,14 @@ class Validator:
         )
         return validation, mine
 
-    def judge_again(self, before: Validation, result: np.ndarray, bits: int) -> Validation:
-        """Add what a later result on the same data shows to what was found before; collective."""
+    def judge_again(self, before: Validation, result: np.ndarray, bits: int, *, repeats: bool) -> Validation:
+        """Add what a later result on the same data shows to what was found before; collective.
+
+        An algorithm that always ``repeats`` its bits is wrong where it does not; others may be off by rounding.
+        """
         same = digest(result) == bits
-        found = self.comm.allgather((0 if same else self.reference.judge(result)[0], same))
+        wrong = 0 if same else max(self.reference.judge(result)[0], int(repeats))
+        found = self.comm.allgather((wrong, same))
         return replace(before, wrong=before.wrong + sum(w for w, _ in found), repeatable=all(same for _, same in found))
 
 

@@ -5,7 +5,7 @@ from enum import Enum
 import ml_dtypes
 import numpy as np
 
-__all__ = ["BFLOAT16", "Kind", "dtype_named", "kind_of", "pair_dtype", "widened"]
+__all__ = ["BFLOAT16", "Kind", "dtype_named", "kind_of", "name_of", "pair_dtype", "widened"]
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
@@ -77,6 +77,11 @@ def dtype_named(name: str) -> np.dtype:
     except TypeError as error:
         raise ValueError(f"dtype: {name!r} is not a numeric type such as float32, int64, bfloat16") from error
     return dtype
+
+
+def name_of(dtype: np.dtype) -> str:
+    """The name by which :func:`dtype_named` finds a dtype."""
+    return f"{name_of(dtype[dtype.names[0]])}_int" if dtype.names else str(dtype)
 
 
 _WIDER = {

@@ -13,6 +13,7 @@ __all__ = [
     "Kernel", "Operator",
 ]  # fmt: skip
 
+TRIED = 3  # elements: with one, code meant for scalars would pass
 Kernel = Callable[..., object]
 """Like a ufunc, ``kernel(left, right, out=out)``: elementwise ``out = left op right``; ``out`` may be an operand."""
 
@@ -48,31 +49,34 @@ class Operator:
         Parameters
         ----------
         function : callable
-            Either ``function(left, right)``, returning the result, or like a NumPy ufunc
-            ``function(left, right, out=out)``, which saves a temporary and a copy.  Both operands are one-dimensional
-            arrays of equal length; ``left`` holds the contribution of lower ranks.
+            It must not change its operands.  Either ``function(left, right)``, returning the result, or like a NumPy
+            ufunc ``function(left, right, out=out)``, which saves a temporary and a copy.  Both operands are arrays of
+            one dimension and equal length; ``left`` holds the contribution of lower ranks.
         commutative : bool
             Only a commutative operator may be used with algorithms that reorder operands.
         """
         return cls(getattr(function, "__name__", repr(function)), _UserKernel(function), bool(commutative))
 
     def kernel(self, dtype: np.dtype, longest: int) -> Kernel:
-        """The kernel for ``dtype``, tried on one element.
+        """The kernel for ``dtype``, tried on a few zeros.
 
         Raises
         ------
         TypeError
-            If the operator does not apply to ``dtype``, or a user's function fails on one element of zeros.
+            If the operator does not apply to ``dtype``, or a user's function fails on zeros, or changes its operands.
         """
         if kind_of(dtype) not in self.kinds:
             raise TypeError(f"op: {self.name} does not apply to dtype {dtype}; {self._alternative(dtype)}")
-        kernel = self.make_kernel(dtype, max(longest, 1))
-        left, right, out = np.zeros((3, 1), dtype)
+        kernel = self.make_kernel(dtype, max(longest, TRIED))
+        left, right, out = np.zeros((3, TRIED), dtype)
+        left.flags.writeable = right.flags.writeable = False  # as a contribution is when it is read from a send buffer
         try:
             with np.errstate(all="ignore"):
-                kernel(left, right, out=out)
+                result = kernel(left, right, out=out)
+            if result is not None and result is not out:
+                raise ValueError("it has a parameter out, but returns another array")
         except Exception as error:
-            raise TypeError(f"op: {self.name} fails on one element of dtype {dtype}: {error}") from error
+            raise TypeError(f"op: {self.name} fails on {TRIED} elements of dtype {dtype}: {error}") from error
         return kernel
 
     def _alternative(self, dtype: np.dtype) -> str:
@@ -119,7 +123,10 @@ def _ufunc(ufunc: np.ufunc) -> Callable[[np.dtype, int], Kernel]:
 
 
 def _location(better: np.ufunc) -> Callable[[np.dtype, int], Kernel]:
-    """MINLOC or MAXLOC: the better value with its index; on ties the lower index.  A NaN loses every comparison."""
+    """MINLOC or MAXLOC: the better value with its index; on ties the lower index.
+
+    With NaN among the values the result is undefined, as in MPI: it may differ between algorithms (not between ranks).
+    """
 
     def make_kernel(dtype: np.dtype, longest: int) -> Kernel:
         value, index = dtype.names

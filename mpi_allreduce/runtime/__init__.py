@@ -3,7 +3,7 @@
 from .agreement import DisagreementError
 from .arguments import algorithm_names, as_operator
 from .calls import allreduce, plan
-from .plan import Plan
+from .plans import Plan
 from .vendor import VENDORS, UnsupportedError
 
 __all__ = [

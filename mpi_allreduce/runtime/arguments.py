@@ -9,7 +9,9 @@ from ..algorithms import get, names, unknown
 from ..memory import OPERATORS, Operator, kind_of
 from .vendor import VENDORS
 
-__all__ = ["Call", "algorithm_names", "as_operator", "check_call", "check_comm"]
+SEGMENT_BYTES = 4 << 20  # large enough for the wire, small enough that a reduction finds its operand in the cache
+
+__all__ = ["SEGMENT_BYTES", "Call", "algorithm_names", "as_operator", "check_call", "check_comm"]
 
 _FROM_MPI = {getattr(MPI, name).handle: op for name, op in OPERATORS.items() if hasattr(MPI, name)}
 
@@ -28,6 +30,8 @@ class Call:
         Where the result goes; same dtype and shape as ``sendbuf``.
     op : Operator
     algorithm : str
+    segment_bytes : int
+        Largest message.
     """
 
     comm: MPI.Intracomm
@@ -35,6 +39,7 @@ class Call:
     recvbuf: np.ndarray
     op: Operator
     algorithm: str
+    segment_bytes: int
 
     @property
     def in_place(self) -> bool:
@@ -49,6 +54,7 @@ class Call:
             "op": self.op.name,
             "commutative": self.op.commutative,
             "algorithm": self.algorithm,
+            "segment_bytes": self.segment_bytes,
         }
 
 
@@ -74,6 +80,7 @@ def check_call(
     op: object,
     algorithm: str,
     commutative: bool | None,
+    segment_bytes: int = SEGMENT_BYTES,
 ) -> Call:
     """Turn the arguments of a call into a :class:`Call`.
 
@@ -96,12 +103,16 @@ def check_call(
     operator = as_operator(op, commutative)
     operator.kernel(receive.dtype, 1)
     _check_algorithm(algorithm, operator)
-    return Call(comm, send, receive, operator, algorithm)
+    if not isinstance(segment_bytes, int) or not 0 < segment_bytes < 2**31:
+        raise ValueError(f"segment_bytes: expected 1 .. 2**31 - 1, got {segment_bytes}")
+    return Call(comm, send, receive, operator, algorithm, segment_bytes)
 
 
 def _array(name: str, value: object, *, writeable: bool = False) -> np.ndarray:
     if not isinstance(value, np.ndarray):
         raise TypeError(f"{name}: expected a NumPy array, got {type(value).__name__}")
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"{name}: a masked array's mask cannot be reduced; pass its .filled(...)")
     try:
         kind_of(value.dtype)
     except TypeError as error:
@@ -113,7 +124,7 @@ def _array(name: str, value: object, *, writeable: bool = False) -> np.ndarray:
         )
     if writeable and not value.flags.writeable:
         raise ValueError(f"{name}: is read-only; pass a writeable array")
-    return value
+    return np.asarray(value)
 
 
 def _check_pair(send: np.ndarray, receive: np.ndarray) -> None:
@@ -130,7 +141,7 @@ def as_operator(op: object, commutative: bool | None = None) -> Operator:
     """An operator from whatever a user may pass as ``op``."""
     if isinstance(op, MPI.Op):
         if op.handle not in _FROM_MPI:
-            raise TypeError("op: of MPI's operators only predefined ones can be used; pass the Python function itself")
+            raise TypeError(f"op: of MPI's own operators only {', '.join(OPERATORS)} can be used; pass a function")
         op = _FROM_MPI[op.handle]
     if isinstance(op, Operator):
         if commutative is not None and commutative != op.commutative:
@@ -142,6 +153,8 @@ def as_operator(op: object, commutative: bool | None = None) -> Operator:
 
 
 def _check_algorithm(algorithm: str, op: Operator) -> None:
+    if not isinstance(algorithm, str):
+        raise TypeError(f"algorithm: expected a name, got {algorithm!r}; known are {', '.join(algorithm_names())}")
     if algorithm in VENDORS:
         return
     if algorithm not in names():

@@ -8,9 +8,9 @@ from mpi4py import MPI
 
 from ..memory import SUM, Operator, borrowed
 from .agreement import agree, wanted
-from .arguments import Call, check_call, check_comm
+from .arguments import SEGMENT_BYTES, Call, check_call, check_comm
 from .communicator import SHARED_TAG, find_plan, private
-from .plan import SEGMENT_BYTES, Plan
+from .plans import Plan
 
 __all__ = ["allreduce", "plan"]
 
@@ -65,8 +65,9 @@ def allreduce(
 
     Notes
     -----
-    The plan behind a call is kept (64 per communicator), and found again by the addresses of the buffers; no memory of
-    the user's is kept alive.
+    The plan behind a call is kept and found again by the addresses of the buffers: up to 64 per communicator, with up
+    to 16 MiB of scratch memory among them.  The buffers themselves are not kept alive; what a function given as ``op``
+    refers to is.
     """
     if recvbuf is None and isinstance(sendbuf, np.ndarray):
         recvbuf = np.empty_like(sendbuf, subok=False)
@@ -143,9 +144,7 @@ def plan(
     """
 
     def checked() -> Call:
-        if not isinstance(segment_bytes, int) or not 0 < segment_bytes < 2**31:
-            raise ValueError(f"segment_bytes: expected 1 .. 2**31 - 1, got {segment_bytes}")
-        return check_call(comm, sendbuf, recvbuf, op, algorithm, commutative)
+        return check_call(comm, sendbuf, recvbuf, op, algorithm, commutative, segment_bytes)
 
     if wanted(check):
         check_comm(comm)
@@ -153,4 +152,4 @@ def plan(
     else:
         call = checked()
     state = private(comm)
-    return Plan(call, state.comm, state.next_tag(), segment_bytes)
+    return Plan(call, state.comm, state.next_tag())

@@ -8,6 +8,7 @@ from mpi4py import MPI
 __all__ = ["SHARED_TAG", "Private", "find_plan", "private"]
 
 PLANS_KEPT = 64  # by allreduce(), per communicator
+SCRATCH_KEPT = 16 << 20  # bytes, by all of them together
 SHARED_TAG = 0  # for calls that are ordered anyway: allreduce() itself and checks
 
 
@@ -38,7 +39,7 @@ class Private:
         if key is None:
             return
         self.plans[key] = plan
-        if len(self.plans) > PLANS_KEPT:
+        while len(self.plans) > PLANS_KEPT or sum(kept.scratch_bytes for kept in self.plans.values()) > SCRATCH_KEPT:
             self.plans.popitem(last=False)
 
 

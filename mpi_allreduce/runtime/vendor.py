@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 from mpi4py import MPI
 
-from ..memory import Kind, Operator, kind_of, wire
+from ..memory import OPERATORS, Kind, Operator, kind_of, wire
 
 __all__ = ["VENDORS", "UnsupportedError", "bind_vendor"]
 
@@ -60,9 +60,11 @@ def bind_vendor(
 
 
 def _native(dtype: np.dtype, op: Operator):
-    operator = getattr(MPI, "SUM" if op.mean else op.name, None)
+    if OPERATORS.get(op.name) is not op:  # a user's function may have any name
+        return None
+    operator = getattr(MPI, "SUM" if op.mean else op.name)
     datatype = _predefined(dtype)
-    if not isinstance(operator, MPI.Op) or datatype is None or not _works(datatype, operator):
+    if datatype is None or not _works(datatype, operator):
         return None
     return datatype, operator, []
 

@@ -1,5 +1,6 @@
 """Records: what is written can be read, and what was written is never lost."""
 
+import fcntl
 import json
 import multiprocessing
 import os
@@ -14,7 +15,7 @@ import h5py
 import numpy as np
 import pytest
 
-from mpi_allreduce.bench import read, read_launches
+from mpi_allreduce.bench import read, read_launches, records
 from mpi_allreduce.bench.records import FORMAT, VERSION, Recorder
 
 CASE = {
@@ -98,6 +99,37 @@ def test_launches_are_appended(tmp_path):
     assert list(read_launches(tmp_path / "r.h5")) == ["launch-0001", "launch-0002"]
     assert len(read(tmp_path / "r.h5")) == 3
     assert len(read(tmp_path / "r.h5", "launch-0002")) == 2
+
+
+def test_a_resumed_launch_goes_on_where_it_ended(tmp_path):
+    first = Recorder(tmp_path / "r.h5", {"ranks": 4, "part": 1}, {"ci": 0.5}, "night")
+    first.add(CASE, SECONDS)
+    second = Recorder(tmp_path / "r.h5", {"ranks": 4, "part": 2}, {}, resume=first.launch)
+    second.add(CASE, SECONDS)
+    second.finish()
+    (row,) = read(tmp_path / "r.h5")
+    assert (row["visits"], row["label"]) == (2, "night")
+    (facts,) = read_launches(tmp_path / "r.h5").values()
+    assert (facts["finished"], facts["settings"], facts["environment"]["part"]) == (True, {"ci": 0.5}, 1)
+    with h5py.File(tmp_path / "r.h5") as file:
+        assert json.loads(file["launch-0001/environment-2"][()])["part"] == 2
+
+
+def test_a_file_locked_by_another_process_is_an_error_with_the_remedy(tmp_path, monkeypatch):
+    monkeypatch.setattr(records, "LOCK_SECONDS", 0.2)
+    record(tmp_path / "r.h5")
+    with open(tmp_path / ".r.h5.lock") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(OSError, match=r"locked by another process for 0\.2 s; end that process, or .* --out"):
+            Recorder(tmp_path / "r.h5", {}, {})
+    Recorder(tmp_path / "r.h5", {}, {})
+
+
+def test_a_file_system_that_is_almost_full_is_found_before_anything_is_timed(tmp_path, monkeypatch):
+    monkeypatch.setattr(records, "SPARE_BYTES", 1 << 60)
+    with pytest.raises(OSError, match=r"MiB are free, .* should be; make room, or .* --out"):
+        Recorder(tmp_path / "r.h5", {}, {})
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_launches_that_append_at_the_same_time_lose_nothing(tmp_path):

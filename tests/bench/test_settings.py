@@ -1,12 +1,16 @@
 """Sizes, cases and arrival patterns as the command line gives them."""
 
+import json
+from collections import Counter
+
 import numpy as np
 import pytest
 
 from mpi_allreduce.bench.binding import core_for
 from mpi_allreduce.bench.passes import MOST_PASSES, Passes
-from mpi_allreduce.bench.settings import Settings, all_cases, format_bytes, parse_bytes, parse_sizes
+from mpi_allreduce.bench.settings import Settings, all_cases, format_bytes, parse_bytes, parse_rate, parse_sizes
 from mpi_allreduce.bench.skew import Skew
+from mpi_allreduce.memory import dtype_named
 
 
 @pytest.mark.parametrize(
@@ -31,6 +35,23 @@ def test_sizes_that_mean_nothing_are_refused(text):
         parse_sizes(text)
 
 
+@pytest.mark.parametrize("dtype", ["f4", "bfloat16", "float64_int"])
+def test_settings_survive_a_record(dtype):
+    before = settings(dtype=dtype_named(dtype), repetitions=(3, 4), skew="late")
+    assert Settings.from_dict(json.loads(json.dumps(before.as_dict()))) == before
+
+
+@pytest.mark.parametrize(("text", "rate"), [("100mbit", 1e8), ("25Gbit", 2.5e10), ("1.5kbit", 1500), ("7bit", 7)])
+def test_rates_are_those_of_tc(text, rate):
+    assert parse_rate(text) == rate
+
+
+@pytest.mark.parametrize("text", ["", "100", "0mbit", "fast", "10mb"])
+def test_rates_that_mean_nothing_are_refused(text):
+    with pytest.raises(ValueError, match="rate: expected"):
+        parse_rate(text)
+
+
 @pytest.mark.parametrize(("size", "text"), [(4, "4 B"), (1024, "1 KiB"), (1536, "1.5 KiB"), (16 << 20, "16 MiB")])
 def test_bytes_are_printed_as_they_are_read(size, text):
     assert format_bytes(size) == text
@@ -52,42 +73,58 @@ def test_sizes_are_whole_elements_and_at_least_one():
     assert {case.bytes for case in cases} == {16}
 
 
+def visits(passes, is_uncertain=lambda case: False):
+    """All visits that would be made, and the shares of time that they would get."""
+    made = []
+    while visit := passes.next_visit(is_uncertain):
+        made.append(visit)
+    return [case for case, _ in made], [share for _, share in made]
+
+
 def test_every_pass_visits_all_cases_in_another_order_fixed_by_the_seed():
     cases = all_cases(settings(sizes=tuple(4 << i for i in range(20))))
-
-    def orders(seed):
-        passes = Passes(cases, 3, 60, seed)
-        return [passes.next_pass(lambda case: False) for _ in range(4)]
-
-    first, second, third, end = orders(1)
-    assert end == []
+    order, _ = visits(Passes(cases, 3, 60, 1))
+    first, second, third = order[:40], order[40:80], order[80:]
     assert sorted(first, key=str) == sorted(second, key=str) == sorted(third, key=str) == sorted(cases, key=str)
     assert cases != first != second != third
-    assert orders(1) == [first, second, third, end]
-    assert orders(2)[0] != first
+    assert visits(Passes(cases, 3, 60, 1))[0] == order
+    assert visits(Passes(cases, 3, 60, 2))[0] != order
 
 
 def test_after_all_cases_the_uncertain_ones_are_visited_until_time_is_up():
     cases = all_cases(settings(sizes=(4, 16, 64)))
-    passes = Passes(cases, 2, 60, 1)
-    for _ in range(2):
-        assert len(passes.next_pass(lambda case: True)) == 6
-    assert {case.algorithm for case in passes.next_pass(lambda case: case.algorithm == "ring")} == {"ring"}
-    assert passes.next_pass(lambda case: False) == []
-    late = Passes(cases, 1, 0.0, 1)
-    assert len(late.next_pass(lambda case: True)) == 6
-    assert late.next_pass(lambda case: True) == []
-    endless = Passes(cases, 2, 1e6, 1)
-    assert sum(bool(endless.next_pass(lambda case: True)) for _ in range(100)) == MOST_PASSES
+    order, _ = visits(Passes(cases, 2, 60, 1), lambda case: case.algorithm == "ring")
+    assert len(order) == 2 * 6 + (MOST_PASSES - 2) * 3
+    assert {case.algorithm for case in order[12:]} == {"ring"}
+
+
+def test_when_time_is_up_only_cases_that_were_never_visited_still_are():
+    cases = all_cases(settings(sizes=(4, 16, 64)))
+    order, _ = visits(Passes(cases, 5, 1e-9, 1), lambda case: True)
+    assert sorted(order, key=str) == sorted(cases, key=str)
+
+
+def test_a_resumed_launch_makes_just_the_visits_that_are_missing():
+    cases = all_cases(settings(sizes=(4, 16, 64)))
+    visited = Counter({cases[0]: 3, cases[1]: 1})
+    order, _ = visits(Passes(cases, 3, 60, 1, visited))
+    assert Counter(order) + visited == Counter(dict.fromkeys(cases, 3))
+
+
+def test_a_case_that_is_forgotten_is_not_visited_again():
+    cases = all_cases(settings(sizes=(4, 16)))
+    passes = Passes(cases, 3, 60, 1)
+    first, _ = passes.next_visit(lambda case: True)
+    passes.forget(first)
+    order, _ = visits(passes)
+    assert first not in order
+    assert len(order) == 3 * 3
 
 
 def test_visits_share_the_time_that_is_left():
-    passes = Passes(all_cases(settings(sizes=(4, 16, 64))), 2, 160.0, 1)
-    passes.next_pass(lambda case: True)
-    shares = [passes.share() for _ in range(6)]
-    assert shares == pytest.approx([120 / n for n in (12, 11, 10, 9, 8, 7)], rel=0.01), "none of it was used meanwhile"
-    passes.next_pass(lambda case: True)
-    assert passes.share() == pytest.approx(20, rel=0.01)
+    _, shares = visits(Passes(all_cases(settings(sizes=(4, 16, 64))), 2, 160.0, 1))
+    expected = [120 / left for left in range(12, 0, -1)]  # three quarters of the time, of which nothing was used
+    assert shares == pytest.approx(expected, rel=0.01)
 
 
 @pytest.mark.parametrize(

@@ -88,13 +88,16 @@ def test_function_may_return_its_result_or_write_it():
 @pytest.mark.parametrize(
     ("function", "why"),
     [
-        (lambda a, b: a[:0], r"must return an array of shape \(1,\)"),
+        (lambda a, b: a[:0], r"must return an array of shape \(3,\)"),
         (lambda a: a, "argument"),
         (lambda a, b: a + 1j, "cast"),
+        (lambda a, b: a if a > b else b, "truth value"),
+        (lambda a, b, out: a + b, "returns another array"),
+        (lambda a, b: a.__iadd__(b), "read-only"),
     ],
 )
 def test_function_that_cannot_work_is_found_on_one_element(function, why):
-    with pytest.raises(TypeError, match=f"op: <lambda> fails on one element of dtype float64: .*{why}"):
+    with pytest.raises(TypeError, match=f"op: <lambda> fails on 3 elements of dtype float64: .*{why}"):
         Operator.from_function(function).kernel(np.dtype(np.float64), 10)
 
 

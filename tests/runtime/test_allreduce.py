@@ -302,6 +302,33 @@ def test_vendor_serves_more_functions_of_the_users_than_mpi_has_handles_for(comm
         assert (result == comm.size).all()
 
 
+def test_a_function_is_not_mistaken_for_an_operator_of_the_same_name(comm):
+    def function(left, right):
+        return np.maximum(left, right)
+
+    function.__name__ = "SUM"
+    inputs = everyones(comm, 31)
+    result = allreduce(comm, inputs[comm.rank], op=function, algorithm="vendor", commutative=True)
+    np.testing.assert_array_equal(result, reduce(np.maximum, inputs))
+
+
+@pytest.mark.filterwarnings("ignore:the matrix subclass")
+@pytest.mark.parametrize("name", [*names(), "vendor"])
+def test_subclasses_of_arrays_are_reduced_as_the_plain_arrays_that_they_are(comm, name):
+    mine = np.matrix([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]) * (comm.rank + 1)
+    with plan(comm, mine, algorithm=name) as run:
+        np.testing.assert_array_equal(run(), np.asarray(mine) / (comm.rank + 1) * comm.size * (comm.size + 1) / 2)
+
+
+def test_plans_that_are_kept_hold_little_scratch_memory(comm):
+    from mpi_allreduce.runtime.communicator import SCRATCH_KEPT, private
+
+    arrays = [np.ones((1 << 19) + 64 * i) for i in range(12)]
+    for array in arrays:
+        assert (allreduce(comm, IN_PLACE, array, algorithm="recursive_doubling") == comm.size).all()
+    assert sum(kept.scratch_bytes for kept in private(comm).plans.values()) <= SCRATCH_KEPT
+
+
 def test_names_of_the_package_are_found():
     for name in mpi_allreduce.__all__:
         assert getattr(mpi_allreduce, name) is not None

@@ -14,9 +14,8 @@ from .arguments import Call
 from .program import Buffer, Copy, Message, Program, Reduce, Span, Transfer, lower
 from .vendor import VENDORS, bind_vendor
 
-__all__ = ["PACK_BYTES", "SEGMENT_BYTES", "Plan"]
+__all__ = ["PACK_BYTES", "Plan"]
 
-SEGMENT_BYTES = 4 << 20  # large enough for the wire, small enough that a reduction finds its operand in the cache
 PACK_BYTES = 16 << 10  # up to here copying costs less than another message
 
 Step = Callable[[], object]
@@ -47,7 +46,7 @@ class Plan:
         False if the plan holds MPI handles that are few or were made collectively, so that it must not be kept.
     """
 
-    def __init__(self, call: Call, comm: MPI.Intracomm, tag: int, segment_bytes: int = SEGMENT_BYTES):
+    def __init__(self, call: Call, comm: MPI.Intracomm, tag: int):
         self.sendbuf = call.sendbuf
         self.recvbuf = call.recvbuf
         self.algorithm = call.algorithm
@@ -55,13 +54,16 @@ class Plan:
         self.sent_bytes: int | None = None
         self.scratch_bytes = 0
         self.native_op = self.reusable = True
-        send = None if call.sendbuf is None else elements(call.sendbuf)
+        send = None
+        if call.sendbuf is not None:
+            send = elements(call.sendbuf).view()
+            send.flags.writeable = False  # so that no function of the user's can change the contribution
         receive = elements(call.recvbuf)
         if call.algorithm in VENDORS:
             (steps, resources), self.native_op = bind_vendor(call.algorithm, comm, send, receive, call.op)
             self.reusable = not resources
         else:
-            steps, resources = self._bind_schedule(comm, tag, send, receive, segment_bytes)
+            steps, resources = self._bind_schedule(comm, tag, send, receive, call.segment_bytes)
         if call.op.mean:
             steps.append(partial(divide, receive, comm.size))
         self._steps = tuple(steps)
