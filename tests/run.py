@@ -15,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 
 GROUPS = ["serial", "1", "2", "3", "4", "5", "8"]
-LIMIT = 400  # seconds for one group; a hang ends earlier, by faulthandler
+LIMIT = 560  # seconds for one group; a hang ends earlier, by faulthandler
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "build" / "test-results"
 

