@@ -11,7 +11,7 @@ from ..errors import UsageError
 from ..memory import OPERATORS, dtype_named
 from ..screen import console
 from .heading import heading
-from .records import read, read_launches
+from .records import pool, read, read_launches
 from .settings import MODES, Settings, parse_rate, parse_sizes
 from .skew import PATTERNS
 from .table import WIDTH, print_rows
@@ -70,7 +70,8 @@ def add_show(commands) -> None:
         "show", help="print the table of a record", description="Print a record; needs no MPI."
     )
     parser.set_defaults(run=_show)
-    parser.add_argument("file", type=Path, help="an HDF5 file written by bench")
+    parser.add_argument("files", type=Path, nargs="+", metavar="FILE.h5", help="written by bench")
+    parser.add_argument("--pool", action="store_true", help="one table of all launches, the launch being the unit")
 
 
 def _all_names() -> list[str]:
@@ -148,16 +149,25 @@ def _new_file() -> Path:
 
 def _show(args: argparse.Namespace) -> int:
     screen = console(WIDTH)
+    order = {known: i for i, known in enumerate(_all_names())}
+
+    def in_order(rows: list[dict]) -> list[dict]:
+        return sorted(rows, key=lambda row: (row["bytes"], order.get(row["algorithm"], len(order))))
+
     try:
-        launches = read_launches(args.file)
+        launches = [(path, name, facts) for path in args.files for name, facts in read_launches(path).items()]
     except (OSError, ValueError) as error:
         raise UsageError(error) from None
-    for launch, facts in launches.items():
-        rows = read(args.file, launch)
-        order = {known: i for i, known in enumerate(_all_names())}
-        rows.sort(key=lambda row: (row["bytes"], order.get(row["algorithm"], len(order))))
+    if args.pool and launches:
+        rows = pool([row for path, name, _ in launches for row in read(path, name)])
+        title = f"{len(launches)} launches pooled; of the first: "
+        facts = launches[0][2]
+        title += heading(facts["environment"], facts["settings"])
+        print_rows(screen, in_order(rows), title, facts["settings"])
+        return 0
+    for path, launch, facts in launches:
         name = " ".join(filter(None, (launch, facts["label"], "" if facts["finished"] else "(not finished)")))
         settings = facts["settings"]
         title = f"{name}, {facts['started']}: {heading(facts['environment'], settings)}"
-        print_rows(screen, rows, title, settings)
+        print_rows(screen, in_order(read(path, launch)), title, settings)
     return 0

@@ -42,7 +42,7 @@ import numpy as np
 
 from .statistics import completion, summarise
 
-__all__ = ["FORMAT", "VERSION", "Recorder", "read", "read_launches"]
+__all__ = ["FORMAT", "VERSION", "Recorder", "pool", "read", "read_launches"]
 
 FORMAT = "mpi_allreduce.bench"
 VERSION = 1
@@ -183,6 +183,42 @@ def read(path: str | Path, launch: str | None = None) -> list[dict[str, object]]
     return rows
 
 
+def pool(rows: list[dict[str, object]]) -> list[dict[str, object]]:
+    """Rows of several launches as one row for each case, the launch being the unit.
+
+    Parameters
+    ----------
+    rows : list of dict
+        As :func:`read` gives them, of any number of launches and files.
+
+    Returns
+    -------
+    list of dict
+        ``median``, ``low`` and ``high`` are the median of the launches' medians and its confidence interval (the
+        range of fewer than six), ``visits`` the number of launches, ``p99`` the median of theirs.
+    """
+    cases: dict[tuple, list[dict[str, object]]] = {}
+    for row in rows:
+        if "median" in row:
+            cases.setdefault(tuple(row[key] for key in CASE_KEYS), []).append(row)
+    return [_pooled(launches) for launches in cases.values()]
+
+
+def _pooled(launches: list[dict[str, object]]) -> dict[str, object]:
+    medians = np.array([row["median"] for row in launches])
+    summary = summarise([medians])
+    pooled = {key: merge([row[key] for row in launches]) for key, merge in _MERGED.items()}
+    pooled |= {key: getattr(summary, key) for key in ("median", "low", "high", "minimum", "maximum")}
+    pooled |= {"p99": float(np.median([row["p99"] for row in launches])), "visits": len(launches)}
+    pooled |= bandwidths(launches[0]["bytes"], launches[0]["ranks"], summary.median)
+    return {**launches[0], **pooled}
+
+
+def bandwidths(size: int, ranks: int, seconds: float) -> dict[str, float]:
+    """``algbw`` and ``busbw`` in bytes per second."""
+    return {"algbw": size / seconds, "busbw": size / seconds * 2 * (ranks - 1) / ranks}
+
+
 def read_launches(path: str | Path) -> dict[str, dict[str, object]]:
     """Per launch: its attributes, ``environment`` and ``settings``."""
     with h5py.File(path, "r", locking="best-effort") as file:
@@ -208,15 +244,13 @@ def _row(groups: list[h5py.Group]) -> dict[str, object]:
     seconds = [group["seconds"][()] for group in groups]
     delays = [group["delays"][()] if "delays" in group else None for group in groups]
     summary = summarise([completion(s, d) for s, d in zip(seconds, delays, strict=True)])
-    bandwidth = row["bytes"] / summary.median
     return {
         **row,
         "seconds": np.concatenate(seconds),
         "delays": None if delays[0] is None else np.concatenate(delays),
         "visit": np.repeat(np.arange(len(groups)), [len(s) for s in seconds]),
         **asdict(summary),
-        "algbw": bandwidth,
-        "busbw": bandwidth * 2 * (row["ranks"] - 1) / row["ranks"],
+        **bandwidths(row["bytes"], row["ranks"], summary.median),
     }
 
 

@@ -87,7 +87,7 @@ def closing_lines(rows: Sequence[Row], ci: float) -> list[str]:
     for word, text in (
         ("win", "Ours win at {sizes}: at best {ratio:.2f} x faster than MPI_Allreduce ({name}, {size})."),
         ("lose", "Ours lose at {sizes}: at worst {inverse:.2f} x slower than MPI_Allreduce ({name}, {size})."),
-        ("unknown", "Undecided, with fewer than {needed} visits, at {sizes}."),
+        ("unknown", "Undecided, with fewer than {needed} visits (or launches pooled), at {sizes}."),
         ("tie", "No difference shown (intervals overlap) at {sizes}."),
     ):
         chosen = {size: v for size, v in verdicts.items() if v[0] == word}

@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 import pytest
 
-from mpi_allreduce.bench import read, read_launches, records
+from mpi_allreduce.bench import pool, read, read_launches, records
 from mpi_allreduce.bench.records import FORMAT, VERSION, Recorder
 
 CASE = {
@@ -130,6 +130,16 @@ def test_a_file_system_that_is_almost_full_is_found_before_anything_is_timed(tmp
     with pytest.raises(OSError, match=r"MiB are free, .* should be; make room, or .* --out"):
         Recorder(tmp_path / "r.h5", {}, {})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_launches_are_pooled_with_the_launch_as_the_unit(tmp_path):
+    for factor in (3, 1, 2, 6, 5, 4):
+        recorder = Recorder(tmp_path / "r.h5", {}, {})
+        recorder.add(CASE, np.full((100, 4), float(factor)))
+        recorder.finish()
+    (row,) = pool(read(tmp_path / "r.h5"))
+    assert (row["low"], row["median"], row["high"], row["visits"]) == (1, 3.5, 6, 6)
+    assert row["algbw"] == 1000 / 3.5
 
 
 def test_launches_that_append_at_the_same_time_lose_nothing(tmp_path):

@@ -141,13 +141,10 @@ def test_a_run_that_hangs_is_ended_by_the_watchdog_which_says_what_it_was_at(tmp
         deadline = time.monotonic() + 30
         while not (path.exists() and read(path)) and time.monotonic() < deadline:
             time.sleep(0.2)
-        ranks = f"ps -o pid= -o args= --ppid {process.pid} -e"
-        pids = [
-            line.split()[0]
-            for line in subprocess.run(ranks.split(), capture_output=True, text=True).stdout.splitlines()
-            if str(path) in line and "mpirun" not in line
-        ]
-        os.kill(int(pids[-1]), signal.SIGSTOP)
+        processes = subprocess.run(["ps", "-eww", "-o", "pid=,args="], capture_output=True, text=True, check=True)
+        ranks = [line for line in processes.stdout.splitlines() if str(path) in line and "mpirun" not in line]
+        assert len(ranks) == 3
+        os.kill(int(ranks[-1].split()[0]), signal.SIGSTOP)
         _, err = process.communicate(timeout=60)
     finally:
         kill_all_that_name(path)
