@@ -12,7 +12,7 @@ __all__ = ["WIDTH", "closing_lines", "print_rows", "ratio_table", "results_table
 
 Row = dict[str, object]
 ENOUGH = 6  # visits: the range of fewer is no 95 % interval, and proves nothing
-WIDTH = 112  # of the widest line of the table
+WIDTH = 140  # of the widest line of the table
 _COLUMNS = (
     "median\nus", "95 % interval\nus", "p99\nus", "algbw\nGB/s", "busbw\nGB/s", "rounds\n", "error\n", "#wrong\n",
     "vendor\n/ours",
