@@ -132,6 +132,20 @@ def test_a_file_system_that_is_almost_full_is_found_before_anything_is_timed(tmp
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("end", ["flush", "finish"])
+def test_visits_that_a_large_file_makes_wait_are_written_in_the_end(tmp_path, monkeypatch, end):
+    monkeypatch.setattr(records, "CHEAP_SECONDS", 0.0)
+    monkeypatch.setattr(records, "FLUSH_RATIO", 1e9)
+    recorder = Recorder(tmp_path / "r.h5", {}, {})
+    for i in range(5):
+        recorder.add({**CASE, "bytes": 1000 + i}, SECONDS + i)
+    assert len(read(tmp_path / "r.h5")) < 5
+    getattr(recorder, end)()
+    rows = read(tmp_path / "r.h5")
+    assert [row["bytes"] for row in rows] == [1000, 1001, 1002, 1003, 1004]
+    assert [row["seconds"][0, 0] for row in rows] == [1, 2, 3, 4, 5]
+
+
 def test_launches_are_pooled_with_the_launch_as_the_unit(tmp_path):
     for factor in (3, 1, 2, 6, 5, 4):
         recorder = Recorder(tmp_path / "r.h5", {}, {})
