@@ -114,10 +114,10 @@ class Recorder:
         seconds, delays : ndarray, shape (repetitions, ranks), or None
         """
         self.visits += 1
-        name = f"{self.launch}/visits/{self.visits:05d}"
+        visit = f"{self.launch}/visits/{self.visits:05d}"
 
         def write(file: h5py.File) -> None:
-            group = file.create_group(name)
+            group = file.create_group(visit)
             group.attrs.update(attributes)
             for name, values in (("seconds", seconds), ("delays", delays)):
                 if values is not None:
