@@ -66,7 +66,7 @@ def test_launch_times_and_records_every_case_and_finds_it_right(bench, comm, var
         assert row["identical"]
         assert row["repeatable"]
         assert row["seconds"].shape == (row["repetitions"], comm.size)
-        assert row["visits"] >= 2
+        assert row["visits"] >= 1
         assert row["visits"] <= row["repetitions"] <= 50 * row["visits"]
         assert (row["seconds"] > 0).all()
         assert row["low"] <= row["median"] <= row["high"] <= row["maximum"]
