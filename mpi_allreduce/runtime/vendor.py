@@ -23,7 +23,7 @@ _PAIRS = {
 }
 
 
-class UnsupportedError(NotImplementedError):
+class UnsupportedError(RuntimeError):
     """The MPI library lacks what was asked of it."""
 
 
@@ -34,7 +34,7 @@ def _blocking(comm: MPI.Intracomm, sendbuf, recvbuf, op: MPI.Op) -> Steps:
 def _persistent(comm: MPI.Intracomm, sendbuf, recvbuf, op: MPI.Op) -> Steps:
     try:
         request = comm.Allreduce_init(sendbuf, recvbuf, op)
-    except NotImplementedError as error:
+    except NotImplementedError as error:  # what mpi4py raises where the library has no such function
         version = ".".join(map(str, MPI.Get_version()))
         raise UnsupportedError(f"persistent collectives need MPI 4; this library implements MPI {version}") from error
     return [request.Start, request.Wait], [request]

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import mpi_allreduce
-from mpi_allreduce import AVG, IN_PLACE, SUM, UnsupportedError, allreduce, plan
+from mpi_allreduce import AVG, IN_PLACE, UnsupportedError, allreduce, plan
 from mpi_allreduce.algorithms import names
-from mpi_allreduce.bench.inputs import PERIOD, exact_input, exact_result
+from mpi_allreduce.bench.inputs import exact_input, exact_result
 from mpi_allreduce.memory import OPERATORS, dtype_named, kind_of
 from mpi_allreduce.memory.operators import divide
 
@@ -332,5 +332,3 @@ def test_plans_that_are_kept_hold_little_scratch_memory(comm):
 def test_names_of_the_package_are_found():
     for name in mpi_allreduce.__all__:
         assert getattr(mpi_allreduce, name) is not None
-    assert PERIOD > 1000
-    assert SUM.name == "SUM"

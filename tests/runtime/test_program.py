@@ -17,6 +17,16 @@ def compose(left, right, out):
     out["a"], out["b"] = a, b
 
 
+def maps(size, count):
+    """A contribution of maps for each rank, and all of them composed in rank order."""
+    inputs = np.empty((size, count), [("a", int), ("b", int)])
+    inputs["a"], inputs["b"] = np.random.default_rng(count).integers(2, PRIME, (2, size, count))
+    expected = inputs[0].copy()
+    for values in inputs[1:]:
+        compose(expected, values, expected)
+    return list(inputs), expected
+
+
 def add(left, right, out):
     np.add(left, right, out=out)
 
@@ -117,15 +127,7 @@ def test_program_sums_whatever_the_cutting(name, size, count, in_place, segment,
 @given(**shapes)
 def test_program_of_an_ordered_algorithm_keeps_operand_order(name, size, count, in_place, segment, pack):
     programs = programs_of(name, size, count, in_place=in_place, segment=segment, pack=pack)
-    rng = np.random.default_rng(count)
-    inputs = []
-    for _ in range(size):
-        values = np.empty(count, [("a", int), ("b", int)])
-        values["a"], values["b"] = rng.integers(2, PRIME, (2, count))
-        inputs.append(values)
-    expected = inputs[0].copy()
-    for values in inputs[1:]:
-        compose(expected, values, expected)
+    inputs, expected = maps(size, count)
     for result in World(programs, inputs, in_place).run(compose):
         np.testing.assert_array_equal(result, expected)
 
@@ -190,14 +192,7 @@ def test_two_exchanges_in_flight_reduce_into_the_same_block_in_the_order_given()
     for in_place in (False, True):
         for segment in (1, 3, 10):
             programs = [lower(rounds(rank), 2, 7, in_place=in_place, segment=segment) for rank in range(3)]
-            inputs = []
-            for rank in range(3):
-                values = np.empty(7, [("a", int), ("b", int)])
-                values["a"], values["b"] = np.arange(7) + 2 + rank, np.arange(7) * 3 + rank
-                inputs.append(values)
-            expected = inputs[0].copy()
-            for values in inputs[1:]:
-                compose(expected, values, expected)
+            inputs, expected = maps(3, 7)
             for result in World(programs, inputs, in_place).run(compose):
                 np.testing.assert_array_equal(result, expected)
 
