@@ -45,10 +45,10 @@ def draw(rows: list[dict], title: str) -> plt.Figure:
         lines[row["algorithm"]].append(row)
     vendor = {row["bytes"]: row["median"] for row in lines.get("vendor", [])}
     figure, (above, below) = plt.subplots(2, 1, figsize=(9, 8), sharex=True, height_ratios=(3, 2))
-    styles = iter(STYLES)
+    styles = iter(f"{style} {dashes}" for dashes in ("-", "--", ":", "-.") for style in STYLES)
     for name in sorted(lines, key=lambda name: (name.startswith("vendor"), name)):
-        colour, marker = ["black", "."] if name == "vendor" else next(styles).split()
-        options = {"color": colour, "marker": marker, "label": name, "markersize": 5, "linewidth": 1.2}
+        colour, marker, dashes = ["black", ".", "-"] if name == "vendor" else next(styles).split()
+        options = {"color": colour, "marker": marker, "ls": dashes, "label": name, "markersize": 5, "linewidth": 1.2}
         here = lines[name]
         sizes = [row["bytes"] for row in here]
         scale = [row["busbw"] * row["median"] / 1e9 for row in here]  # GB on the wire

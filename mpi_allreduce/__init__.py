@@ -14,9 +14,8 @@ __version__ = "0.1.0"
 
 _OPERATORS = ["SUM", "PROD", "MIN", "MAX", "LAND", "LOR", "LXOR", "BAND", "BOR", "BXOR", "MINLOC", "MAXLOC", "AVG"]
 _HOME = {
-    **dict.fromkeys(
-        ["allreduce", "plan", "Plan", "algorithm_names", "DisagreementError", "UnsupportedError"], ".runtime"
-    ),
+    **dict.fromkeys(["allreduce", "iallreduce", "plan", "Plan", "explain", "algorithm_names"], ".runtime"),
+    **dict.fromkeys(["progress_thread", "DisagreementError", "UnfinishedError", "UnsupportedError"], ".runtime"),
     **dict.fromkeys([*_OPERATORS, "Operator", "pair_dtype"], ".memory"),
     **dict.fromkeys(["verify", "ScheduleError"], ".simulate"),
 }

@@ -10,6 +10,7 @@ from . import __version__
 from .bench.command import add_bench, add_show
 from .errors import UsageError
 from .simulate.command import add_verify
+from .tuning.command import add_tune
 
 _RANK_VARIABLES = (
     "OMPI_COMM_WORLD_RANK",
@@ -48,7 +49,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--version", action="version", version=f"mpi_allreduce {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for add in (add_bench, add_show, add_verify):
+    for add in (add_bench, add_show, add_verify, add_tune):
         add(commands)
     if _launched_rank() == 0:
         return parser.parse_args(arguments)

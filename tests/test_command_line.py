@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from mpi_allreduce import algorithm_names
 from mpi_allreduce.algorithms import names
 from mpi_allreduce.bench import read, read_launches
 from mpi_allreduce.simulate.command import parse_ranks
@@ -107,10 +108,16 @@ def test_bad_usage_under_mpirun_is_said_once():
 @needs_mpirun
 def test_bench_and_show_print_the_same_table(tmp_path):
     status, out, err = run(
-        "bench", "--sizes", "4,1K", "--max-seconds", "2", "--out", tmp_path / "r.h5", "--label", "night", ranks=2
-    )
+        "bench", "--algorithms", "all,auto,knomial_tree:2,reproducible", "--sizes", "4,1K", "--max-seconds", "2",
+        "--out", tmp_path / "r.h5", "--label", "night", ranks=2
+    )  # fmt: skip
     assert status == 0, out + err
-    assert len(read(tmp_path / "r.h5")) == 2 * (len(names()) + 2)
+    rows = read(tmp_path / "r.h5")
+    assert len(rows) == 2 * (len(algorithm_names()) + 3)
+    chosen = {row["algorithm"]: (row["chosen"], row["reason"]) for row in rows}
+    assert chosen["auto"][0] in algorithm_names()
+    assert "built-in rule" in chosen["auto"][1]
+    assert chosen["ring"] == ("ring", "")
     status, shown, err = run("show", tmp_path / "r.h5", program=WITHOUT_MPI)
     assert status == 0, err
     assert "launch-0001 night" in shown

@@ -7,13 +7,23 @@ the verifier, the plans, the benchmark, the tests and the command line find it i
 from . import (  # the order of import is the order of every table
     linear,
     binomial_tree,
+    knomial_tree,
     recursive_doubling,
+    recursive_multiplying,
     rabenseifner,
+    swing,
     ring,
+    segmented_ring,
     circulant,
     pairwise,
+    pipelined_chain,
+    pipelined_binary_tree,
+    double_binary_tree,
+    dual_root,
 )
-from .registry import Algorithm, Cost, Formula, algorithm, get, names, one_block, per_rank, unknown
+from .cost import Cost, Formula
+from .parameters import Parameter
+from .registry import Algorithm, algorithm, fitted, get, names, one_block, per_rank, per_segment, unknown
 from .schedule import (
     COPY,
     REDUCE,
@@ -30,7 +40,7 @@ from .schedule import (
 )
 
 __all__ = [
-    "COPY", "REDUCE", "REDUCE_LEFT", "REDUCE_RIGHT", "Action", "Algorithm", "Cost", "Exchange", "Formula", "Round",
-    "algorithm", "block_offset", "get", "names", "one_block", "per_rank", "receive", "reduce_from", "send",
-    "sendrecv", "unknown",
+    "COPY", "REDUCE", "REDUCE_LEFT", "REDUCE_RIGHT", "Action", "Algorithm", "Cost", "Exchange", "Formula", "Parameter",
+    "Round", "algorithm", "block_offset", "fitted", "get", "names", "one_block", "per_rank", "per_segment", "receive",
+    "reduce_from", "send", "sendrecv", "unknown",
 ]  # fmt: skip

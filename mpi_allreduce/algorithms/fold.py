@@ -1,4 +1,4 @@
-"""Serving any number of ranks with an algorithm made for powers of two."""
+"""Serving any number of ranks with an algorithm made for some numbers only, such as powers of two."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -14,13 +14,15 @@ def largest_power_of_two(size: int) -> int:
     return 1 << (size.bit_length() - 1)
 
 
-def fold(rank: int, size: int, blocks: Iterable[int], core: Core) -> Iterator[Exchange]:
-    """Run ``core(virtual rank, q, to_rank)`` on q = largest power of two <= size; the other ranks wait.
+def fold(rank: int, size: int, blocks: Iterable[int], core: Core, served: int = 0) -> Iterator[Exchange]:
+    """Run ``core(virtual rank, q, to_rank)`` on q = ``served`` ranks, at least half of them; the others wait.
+
+    By default q is the largest power of two <= size.
 
     The first 2 (size - q) ranks are paired: an odd rank hands its whole buffer to its even neighbour before the core,
     and takes the result afterwards.  Only neighbours are merged, so a core that keeps operand order still does.
     """
-    q = largest_power_of_two(size)
+    q = served or largest_power_of_two(size)
     folded = 2 * (size - q)
     whole = tuple(blocks)
 

@@ -2,50 +2,16 @@
 
 import difflib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from fractions import Fraction
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
+from .cost import Cost, Formula
+from .parameters import Parameter
 from .schedule import Exchange, Round
 
-__all__ = ["Algorithm", "Cost", "Formula", "algorithm", "get", "names", "one_block", "per_rank"]
+__all__ = ["Algorithm", "algorithm", "fitted", "get", "names", "one_block", "per_rank", "per_segment", "unknown"]
 
-Generator = Callable[[int, int], Iterator[Exchange | tuple[Exchange, ...]]]
-
-
-class Formula(str):
-    """A cost as it is printed in papers, which can also be evaluated: ``Formula("2*(p-1)/p")(4) == Fraction(3, 2)``.
-
-    Known symbols: ``p`` ranks, ``L`` = ceil(lg p), ``q`` = the largest power of two that is <= p, ``k`` = lg q, and
-    ``fold`` = 0 if p is a power of two, else 1.
-    """
-
-    def __call__(self, p: int) -> Fraction:
-        k = p.bit_length() - 1
-        symbols = {
-            "p": Fraction(p),
-            "L": (p - 1).bit_length(),
-            "q": Fraction(1 << k),
-            "k": k,
-            "fold": int(p != 1 << k),
-        }
-        return Fraction(eval(self, {"__builtins__": {}}, symbols))
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Closed forms, proved by the verifier for every size that it checks.
-
-    Attributes
-    ----------
-    rounds : Formula
-        Length of the longest chain of dependent rounds.
-    sent, reduced : Formula
-        What the busiest rank sends and reduces, as a multiple of the buffer (exact when B divides the count).
-    """
-
-    rounds: Formula
-    sent: Formula
-    reduced: Formula
+Generator = Callable[..., Iterator[Exchange | tuple[Exchange, ...]]]
 
 
 @dataclass(frozen=True)
@@ -55,39 +21,67 @@ class Algorithm:
     Attributes
     ----------
     name : str
+        With the parameter, where it was given: ``knomial_tree:4``.
     generate : callable
-        ``generate(rank, size)`` yields exchanges or tuples of them; block numbers may be given modulo B.
-    blocks : callable
-        ``blocks(size)`` is B, the number of blocks into which the buffer is cut.
+        ``generate(rank, size)``, or with a parameter ``generate(rank, size, value)``, yields exchanges or tuples of
+        them; block numbers may be given modulo B.
+    blocks_of : callable
+        ``blocks_of(size)``, or with a parameter ``blocks_of(size, value)``, is B.
     ordered : bool
         True if operands are combined in rank order, so that non-commutative operators may be used.
     cost : Cost
     source : str
         Where the algorithm comes from.
+    parameter : Parameter or None
+    value : int or None
+        Of the parameter.
     """
 
     name: str
     generate: Generator
-    blocks: Callable[[int], int]
+    blocks_of: Callable[..., int]
     ordered: bool
     cost: Cost
     source: str
+    parameter: Parameter | None = None
+    value: int | None = None
+
+    def blocks(self, size: int) -> int:
+        """B, the number of blocks into which the buffer is cut."""
+        return self.blocks_of(size, *self._values)
 
     def schedule(self, rank: int, size: int) -> list[Round]:
         """The rounds of one rank, block numbers within 0 .. B-1."""
         blocks = self.blocks(size)
         rounds = []
-        for step in self.generate(rank, size):
+        for step in self.generate(rank, size, *self._values):
             exchanges = (step,) if isinstance(step, Exchange) else step
             rounds.append(tuple(exchange.modulo(blocks) for exchange in exchanges))
         return rounds
+
+    @property
+    def symbols(self) -> dict[str, int]:
+        """What the formulas of ``cost`` need beside p."""
+        return {self.parameter.symbol: self.value} if self.parameter else {}
+
+    @property
+    def _values(self) -> tuple[int, ...]:
+        return (self.value,) if self.parameter else ()
 
 
 _algorithms: dict[str, Algorithm] = {}
 
 
 def algorithm(
-    name: str, *, blocks: Callable[[int], int], ordered: bool, rounds: str, sent: str, reduced: str, source: str
+    name: str,
+    *,
+    blocks: Callable[..., int],
+    ordered: bool,
+    rounds: str,
+    sent: str,
+    reduced: str,
+    source: str,
+    parameter: Parameter | None = None,
 ) -> Callable[[Generator], Generator]:
     """Register the decorated generator under ``name``; a name can be taken once."""
 
@@ -95,7 +89,8 @@ def algorithm(
         if name in _algorithms:
             raise ValueError(f"algorithm {name!r} is registered already, by {_algorithms[name].generate.__module__}")
         cost = Cost(Formula(rounds), Formula(sent), Formula(reduced))
-        _algorithms[name] = Algorithm(name, generate, blocks, ordered, cost, source)
+        value = parameter.default if parameter else None
+        _algorithms[name] = Algorithm(name, generate, blocks, ordered, cost, source, parameter, value)
         return generate
 
     return register
@@ -106,23 +101,47 @@ def names(*, ordered: bool | None = None) -> list[str]:
     return [a.name for a in _algorithms.values() if ordered is None or a.ordered == ordered]
 
 
+@lru_cache(maxsize=1024)
 def get(name: str) -> Algorithm:
-    """The algorithm called ``name``.
+    """The algorithm called ``name``, which may give the parameter: ``knomial_tree:4``.
 
     Raises
     ------
     ValueError
         If there is none; the message lists all names.
     """
+    base, colon, text = str(name).partition(":")
+    found = _algorithms.get(base)
+    if found is None:
+        raise unknown(name, names())
+    if not colon:
+        return found
+    if found.parameter is None:
+        raise ValueError(f"algorithm: {base} takes no parameter, got {name!r}")
     try:
-        return _algorithms[name]
-    except (KeyError, TypeError):
-        raise unknown(name, names()) from None
+        value = found.parameter.parse(text)
+    except ValueError as error:
+        raise ValueError(f"algorithm: {base} is followed by its {error}") from None
+    return replace(found, name=f"{base}:{value}", value=value)
+
+
+def fitted(name: str, size: int, nbytes: int) -> Algorithm:
+    """The algorithm called ``name``, its parameter chosen for a buffer where the name leaves it open.
+
+    Raises
+    ------
+    ValueError
+        As :func:`get`.
+    """
+    found = get(name)
+    if found.parameter is None or ":" in name:
+        return found
+    return get(f"{name}:{found.parameter.fit(size, nbytes)}")
 
 
 def unknown(name: str, known: list[str]) -> ValueError:
     """The error for a name that is none of ``known``, with the nearest one suggested."""
-    near = difflib.get_close_matches(str(name), known, n=1)
+    near = difflib.get_close_matches(str(name).partition(":")[0], known, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     return ValueError(f"algorithm: unknown name {name!r}; known are {', '.join(known)}.{hint}")
 
@@ -132,6 +151,11 @@ def per_rank(size: int) -> int:
     return size
 
 
-def one_block(size: int) -> int:
+def one_block(size: int, *parameter: int) -> int:
     """The whole buffer as a single block."""
     return 1
+
+
+def per_segment(size: int, segments: int) -> int:
+    """One block for each segment."""
+    return segments

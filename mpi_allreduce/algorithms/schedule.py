@@ -10,6 +10,10 @@ Rules that every schedule keeps, and that :mod:`mpi_allreduce.simulate` proves:
 * between two ranks, the k-th send carries the same blocks, in the same order, as the k-th receive expects;
 * in one round the blocks sent and the blocks received are disjoint, or (a butterfly) the same and reduced.
 
+If several exchanges of a round reduce into the same blocks, operands are combined from left to right: what arrived with
+REDUCE_LEFT in the order of the exchanges, then mine, then what arrived with REDUCE_RIGHT.  Those with REDUCE_LEFT name
+the same blocks, or disjoint ones.
+
 The second rule lets an executor cut a round into pieces and reduce one piece before it sends the next.
 """
 

@@ -19,6 +19,11 @@ from .table import WIDTH, print_rows
 __all__ = ["add_bench", "add_show"]
 
 SKEW_HELP = "let ranks arrive late by up to FACTOR x MPI_Allreduce's time: none, " + ", ".join(PATTERNS)
+OTHER_NAMES = ("shared", "hierarchical")  # of ours; the list is here too, so that help works without MPI
+COMMON_NAMES = (
+    "recursive_doubling", "rabenseifner", "ring", "circulant", "double_binary_tree", "shared", "hierarchical", "auto",
+    "vendor",
+)  # fmt: skip
 VENDOR_NAMES = ("vendor", "vendor_persistent")
 
 
@@ -34,7 +39,13 @@ def add_bench(commands) -> None:
     parser.set_defaults(run=_bench)
     sizes, dtypes = _checked(parse_sizes), _checked(dtype_named)
     what = parser.add_argument_group("what is measured").add_argument
-    what("--algorithms", default="all", metavar="LIST", help="comma-separated: all, ours, " + ", ".join(_all_names()))
+    what(
+        "--algorithms",
+        default="common",
+        metavar="LIST",
+        help=f"comma-separated; common: {', '.join(COMMON_NAMES)}; all, ours, auto, reproducible[:NAME], "
+        f"{', '.join(_all_names())}; parameters as in knomial_tree:8, pipelined_chain:64, hierarchical:ring",
+    )
     what("--sizes", default="4:16M", metavar="SIZES", type=sizes, help="bytes per rank: FIRST:LAST[:FACTOR] or a list")
     what("--dtype", default="float32", metavar="TYPE", type=dtypes, help="element type, e.g. bfloat16, float64_int")
     what("--op", default="SUM", metavar="OP", type=str.upper, choices=list(OPERATORS), help=", ".join(OPERATORS))
@@ -75,11 +86,15 @@ def add_show(commands) -> None:
 
 
 def _all_names() -> list[str]:
-    return [*names(), *VENDOR_NAMES]
+    return [*_our_names(), *VENDOR_NAMES]
+
+
+def _our_names() -> list[str]:
+    return [*names(), *OTHER_NAMES]
 
 
 def _algorithms(text: str) -> tuple[str, ...]:
-    groups = {"all": _all_names(), "ours": names()}
+    groups = {"common": COMMON_NAMES, "all": _all_names(), "ours": _our_names()}
     chosen = [name for part in text.split(",") for name in groups.get(part.strip(), [part.strip()])]
     return tuple(dict.fromkeys(chosen))
 
@@ -152,7 +167,7 @@ def _show(args: argparse.Namespace) -> int:
     order = {known: i for i, known in enumerate(_all_names())}
 
     def in_order(rows: list[dict]) -> list[dict]:
-        return sorted(rows, key=lambda row: (row["bytes"], order.get(row["algorithm"], len(order))))
+        return sorted(rows, key=lambda row: (row["bytes"], order.get(row["algorithm"].partition(":")[0], len(order))))
 
     try:
         launches = [(path, name, facts) for path in args.files for name, facts in read_launches(path).items()]

@@ -11,7 +11,8 @@ Layout, version 1::
             attributes       the case: algorithm, bytes, count, dtype, op, codec, memory, mode, skew, data, in_place,
                              ranks, buffers; pass (from 0); wrong, error, identical, repeatable (see
                              validation.Validation); rounds (-1 if unknown), sent_bytes (by the busiest rank, -1 if
-                             unknown), scratch_bytes, native_op (false if the vendor had to call back a kernel of
+                             unknown), scratch_bytes, chosen (the algorithm that ran, where it was ``auto``), reason
+                             (why, or empty), native_op (false if the vendor had to call back a kernel of
                              ours); warmups, ended_by, baseline (seconds, 0 if not skewed);
                              instead, where the case could not be run: skipped (the reason)
             seconds          float64 [repetition, rank], from each rank's own arrival to its end
@@ -174,8 +175,7 @@ def read(path: str | Path, launch: str | None = None) -> list[dict[str, object]]
         If the file is not such a record, or a newer version's.
     """
     rows = []
-    with h5py.File(path, "r", locking="best-effort") as file:
-        _check_format(file, path)
+    with _opened(path) as file:
         for name in _launches(file) if launch is None else [launch]:
             cases: dict[tuple, list[h5py.Group]] = {}
             for _, group in sorted(file[name]["visits"].items()):
@@ -222,8 +222,7 @@ def bandwidths(size: int, ranks: int, seconds: float) -> dict[str, float]:
 
 def read_launches(path: str | Path) -> dict[str, dict[str, object]]:
     """Per launch: its attributes, ``environment`` and ``settings``."""
-    with h5py.File(path, "r", locking="best-effort") as file:
-        _check_format(file, path)
+    with _opened(path) as file:
         return {
             name: {
                 **{key: _plain(value) for key, value in group.attrs.items()},
@@ -233,6 +232,18 @@ def read_launches(path: str | Path) -> dict[str, dict[str, object]]:
             for name in _launches(file)
             for group in [file[name]]
         }
+
+
+@contextmanager
+def _opened(path: str | Path) -> Iterator[h5py.File]:
+    """A record to read from.  HDF5's own errors do not always name the file."""
+    try:
+        file = h5py.File(path, "r", locking="best-effort")
+    except OSError as error:
+        raise OSError(f"{path}: {error.strerror or error}") from error
+    with file:
+        _check_format(file, path)
+        yield file
 
 
 def _row(groups: list[h5py.Group]) -> dict[str, object]:

@@ -11,14 +11,15 @@ from typing import TypeVar
 import numpy as np
 from mpi4py import MPI
 
-from ..algorithms import get, names, unknown
+from ..algorithms import fitted, names
 from ..errors import UsageError
+from ..library import library_name
 from ..memory import OPERATORS, name_of
-from ..runtime import Plan, UnsupportedError, algorithm_names, plan
+from ..runtime import Plan, UnsupportedError, algorithm_names, check_name, is_vendor, plan
 from ..screen import console
 from .binding import Binding
 from .environment import describe, last_level_cache, launched_ranks, local_ranks
-from .heading import heading, library_name
+from .heading import heading
 from .inputs import Arena, rotation, stride
 from .interruption import StopRequest, Watchdog
 from .passes import MOST_PASSES, Passes
@@ -48,8 +49,7 @@ def check_settings(settings: Settings) -> None:
         Naming the option.
     """
     for name in settings.algorithms:
-        if name not in algorithm_names():
-            raise unknown(name, algorithm_names())
+        check_name(name)
     if settings.op not in OPERATORS:
         raise ValueError(f"op: unknown operator {settings.op!r}; known are {', '.join(OPERATORS)}")
     OPERATORS[settings.op].kernel(settings.dtype, 1)
@@ -118,7 +118,7 @@ def run(settings: Settings, out: Path, comm: MPI.Intracomm = MPI.COMM_WORLD, res
                 if report:
                     report.skipped(visit[0], str(reason))
                 continue
-            ours = visit[0].algorithm in names()
+            ours = not is_vendor(visit[0].algorithm)
             wrong |= bool(result.attributes["wrong"] or (ours and not result.attributes["identical"]))
             if report:
                 report.finished(visit[0], result)
@@ -212,7 +212,7 @@ class _Launch:
         measurement = self.timer.measure(runs, max_seconds, baseline)
         accumulated = self.settings.in_place and self.settings.mode == "streaming"
         result = reduce(source) if accumulated else receive
-        validation = self.validator.judge_again(validation, result, bits, repeats=case.algorithm in names())
+        validation = self.validator.judge_again(validation, result, bits, repeats=not is_vendor(case.algorithm))
         first = plans[0]
         sent = -1 if first.sent_bytes is None else self.comm.allreduce(first.sent_bytes, MPI.MAX)
         attributes = {
@@ -223,6 +223,8 @@ class _Launch:
             "repeatable": validation.repeatable,
             "sent_bytes": sent,
             "scratch_bytes": first.scratch_bytes,
+            "chosen": first.algorithm,
+            "reason": first.choice.reason if first.choice else "",
             "native_op": first.native_op,
             "baseline": baseline,
         }
@@ -272,6 +274,14 @@ def _together(comm: MPI.Intracomm, make: Callable[[], T]) -> T:
         others = f" (and {len(failures) - 1} more ranks)" if len(failures) > 1 else ""
         raise UsageError(f"rank {rank}{others}: {text}")
     return made
+
+
+def _rounds(case: Case, ranks: int) -> int:
+    """Dependent rounds of a schedule (or a bound of them, where its formula is one); -1 of what is none."""
+    if case.algorithm.partition(":")[0] not in names():
+        return -1
+    algorithm = fitted(case.algorithm, ranks, case.bytes)
+    return int(algorithm.cost.rounds(ranks, **algorithm.symbols))
 
 
 def _copier(target: np.ndarray, source: np.ndarray) -> Callable[[], None]:
@@ -350,7 +360,6 @@ class _Report:
 
     def _attributes(self, case: Case) -> dict[str, object]:
         s = self.settings
-        ours = case.algorithm in names()
         return {
             "algorithm": case.algorithm,
             "bytes": case.bytes,
@@ -365,7 +374,7 @@ class _Report:
             "in_place": s.in_place,
             "ranks": self.ranks,
             "pass": self.passes.number,
-            "rounds": int(get(case.algorithm).cost.rounds(self.ranks)) if ours else -1,
+            "rounds": _rounds(case, self.ranks),
         }
 
     def close(self) -> bool:
@@ -378,7 +387,7 @@ class _Report:
             self.recorder.finish()
         rows = read(path, launch)
         order = {name: i for i, name in enumerate(algorithm_names())}
-        rows.sort(key=lambda row: (row["bytes"], order[row["algorithm"]]))
+        rows.sort(key=lambda row: (row["bytes"], order.get(row["algorithm"].partition(":")[0], len(order))))
         if rows:
             print_rows(self.screen, rows, self.heading, self.settings.as_dict())
         self.screen.print(f"Record: {path} ({launch})", soft_wrap=True)

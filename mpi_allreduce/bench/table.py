@@ -1,6 +1,6 @@
 """Records as a table on the screen, and what follows from it in words."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -8,11 +8,12 @@ from rich.table import Table
 
 from .settings import format_bytes
 
-__all__ = ["WIDTH", "closing_lines", "print_rows", "ratio_table", "results_table"]
+__all__ = ["WIDTH", "closing_lines", "print_rows", "ratio_tables", "results_table"]
 
 Row = dict[str, object]
 ENOUGH = 6  # visits: the range of fewer is no 95 % interval, and proves nothing
 WIDTH = 140  # of the widest line of the table
+COLUMNS_AT_ONCE = 10
 _COLUMNS = (
     "median\nus", "95 % interval\nus", "p99\nus", "algbw\nGB/s", "busbw\nGB/s", "rounds\n", "error\n", "#wrong\n",
     "vendor\n/ours",
@@ -58,23 +59,33 @@ def _cells(row: Row, vendor: Row | None, best: bool) -> list[str]:
     ]
 
 
-def ratio_table(rows: Sequence[Row]) -> Table | None:
-    """How many times faster than MPI_Allreduce: one line for each size, one column for each algorithm."""
+def ratio_tables(rows: Sequence[Row]) -> Iterator[Table]:
+    """How many times faster than MPI_Allreduce: a line for each size, a column for each algorithm; as wide as fits."""
     names = list(dict.fromkeys(row["algorithm"] for row in rows if row["algorithm"] != "vendor"))
     medians = {(row["bytes"], row["algorithm"]): row["median"] for row in rows}
     sizes = [size for size in _sizes(rows) if (size, "vendor") in medians]
-    if not sizes or not names:
-        return None
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
-    table.add_column("vendor/ours\n", justify="right", no_wrap=True)
-    for name in names:
-        table.add_column(name.replace("_", "\n", 1) if "_" in name else f"{name}\n", justify="right", no_wrap=True)
-    for size in sizes:
-        ratios = {n: medians[size, "vendor"] / medians[size, n] for n in names if (size, n) in medians}
-        best = max(ratios, key=ratios.get, default=None)
-        cells = [f"{ratios[n]:.2f}{'*' if n == best else ' '}" if n in ratios else "-" for n in names]
-        table.add_row(format_bytes(size), *cells)
-    return table
+    ratios = {
+        size: {n: medians[size, "vendor"] / medians[size, n] for n in names if (size, n) in medians} for size in sizes
+    }
+    best = {size: max(here, key=here.get, default=None) for size, here in ratios.items()}
+    for first in range(0, len(names) if sizes else 0, COLUMNS_AT_ONCE):
+        here = names[first : first + COLUMNS_AT_ONCE]
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
+        table.add_column("vendor/ours\n", justify="right", no_wrap=True)
+        for name in here:
+            table.add_column(_broken(name), justify="right", no_wrap=True)
+        for size in sizes:
+            cells = [
+                f"{ratios[size][n]:.2f}{'*' if n == best[size] else ' '}" if n in ratios[size] else "-" for n in here
+            ]
+            table.add_row(format_bytes(size), *cells)
+        yield table
+
+
+def _broken(name: str) -> str:
+    """A name in two lines."""
+    mark = next((mark for mark in (":", "_") if mark in name), "")
+    return name.replace(mark, f"{mark.strip('_')}\n", 1) if mark else f"{name}\n"
 
 
 def closing_lines(rows: Sequence[Row], ci: float) -> list[str]:
@@ -154,8 +165,7 @@ def print_rows(screen: Console, rows: Sequence[Row], heading: str, settings: dic
     if timed:
         screen.print(f"\n{heading}\n", soft_wrap=True)
         screen.print(results_table(timed, settings.get("line_rate", 0.0)))
-        summary = ratio_table(timed)
-        if summary:
+        for summary in ratio_tables(timed):
             screen.print(summary)
     for line in closing_lines(rows, settings["ci"]):
         screen.print(line, soft_wrap=True)

@@ -19,9 +19,10 @@ from .operators import (
     SUM,
     Operator,
 )
+from .pool import Scratch
 
 __all__ = [
     "AVG", "BAND", "BFLOAT16", "BOR", "BXOR", "LAND", "LOR", "LXOR", "MAX", "MAXLOC", "MIN", "MINLOC", "OPERATORS",
-    "PROD", "SUM", "Kind", "Operator", "allocate", "borrowed", "dtype_named", "elements", "kind_of", "name_of",
-    "pair_dtype", "widened", "wire",
+    "PROD", "SUM", "Kind", "Operator", "Scratch", "allocate", "borrowed", "dtype_named", "elements", "kind_of",
+    "name_of", "pair_dtype", "widened", "wire",
 ]  # fmt: skip

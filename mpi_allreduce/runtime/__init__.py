@@ -1,11 +1,14 @@
 """Running schedules on MPI: plans, the calls that users make, and the vendor's MPI_Allreduce likewise."""
 
 from .agreement import DisagreementError
-from .arguments import algorithm_names, as_operator
-from .calls import allreduce, plan
+from .arguments import as_operator
+from .calls import allreduce, explain, iallreduce, plan
+from .execution import UnsupportedError
+from .methods import algorithm_names, check_name, is_vendor
 from .plans import Plan
-from .vendor import VENDORS, UnsupportedError
+from .progress import UnfinishedError, progress_thread
 
 __all__ = [
-    "VENDORS", "DisagreementError", "Plan", "UnsupportedError", "algorithm_names", "allreduce", "as_operator", "plan",
+    "DisagreementError", "Plan", "UnfinishedError", "UnsupportedError", "algorithm_names", "allreduce", "as_operator",
+    "check_name", "explain", "iallreduce", "is_vendor", "plan", "progress_thread",
 ]  # fmt: skip

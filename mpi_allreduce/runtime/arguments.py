@@ -5,13 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 from mpi4py import MPI
 
-from ..algorithms import get, names, unknown
 from ..memory import OPERATORS, Operator, kind_of
-from .vendor import VENDORS
+from ..tuning import Choice
+from .methods import algorithm_names, check_name, check_type, keeps_order
 
 SEGMENT_BYTES = 4 << 20  # large enough for the wire, small enough that a reduction finds its operand in the cache
+MOST_CHANNELS = 64
 
-__all__ = ["SEGMENT_BYTES", "Call", "algorithm_names", "as_operator", "check_call", "check_comm"]
+__all__ = ["SEGMENT_BYTES", "Call", "as_operator", "check_call", "check_comm"]
 
 _FROM_MPI = {getattr(MPI, name).handle: op for name, op in OPERATORS.items() if hasattr(MPI, name)}
 
@@ -32,6 +33,10 @@ class Call:
     algorithm : str
     segment_bytes : int
         Largest message.
+    channels : int or None
+        Slices that run the schedule independently; None to choose.
+    choice : Choice or None
+        Why this algorithm, where ``auto`` was asked for.
     """
 
     comm: MPI.Intracomm
@@ -40,6 +45,8 @@ class Call:
     op: Operator
     algorithm: str
     segment_bytes: int
+    channels: int | None = None
+    choice: Choice | None = None
 
     @property
     def in_place(self) -> bool:
@@ -55,12 +62,8 @@ class Call:
             "commutative": self.op.commutative,
             "algorithm": self.algorithm,
             "segment_bytes": self.segment_bytes,
+            "channels": self.channels,
         }
-
-
-def algorithm_names() -> list[str]:
-    """Everything that ``algorithm=`` may be: schedules, then the vendor's own."""
-    return names() + list(VENDORS)
 
 
 def check_comm(comm: object) -> None:
@@ -81,6 +84,7 @@ def check_call(
     algorithm: str,
     commutative: bool | None,
     segment_bytes: int = SEGMENT_BYTES,
+    channels: int | None = None,
 ) -> Call:
     """Turn the arguments of a call into a :class:`Call`.
 
@@ -103,9 +107,12 @@ def check_call(
     operator = as_operator(op, commutative)
     operator.kernel(receive.dtype, 1)
     _check_algorithm(algorithm, operator)
+    check_type(algorithm, operator, receive.dtype)
     if not isinstance(segment_bytes, int) or not 0 < segment_bytes < 2**31:
         raise ValueError(f"segment_bytes: expected 1 .. 2**31 - 1, got {segment_bytes}")
-    return Call(comm, send, receive, operator, algorithm, segment_bytes)
+    if channels is not None and not (isinstance(channels, int) and 1 <= channels <= MOST_CHANNELS):
+        raise ValueError(f"channels: expected 1 .. {MOST_CHANNELS}, or None to choose, got {channels!r}")
+    return Call(comm, send, receive, operator, algorithm, segment_bytes, channels)
 
 
 def _array(name: str, value: object, *, writeable: bool = False) -> np.ndarray:
@@ -155,13 +162,9 @@ def as_operator(op: object, commutative: bool | None = None) -> Operator:
 def _check_algorithm(algorithm: str, op: Operator) -> None:
     if not isinstance(algorithm, str):
         raise TypeError(f"algorithm: expected a name, got {algorithm!r}; known are {', '.join(algorithm_names())}")
-    if algorithm in VENDORS:
-        return
-    if algorithm not in names():
-        raise unknown(algorithm, algorithm_names())
-    if not op.commutative and not get(algorithm).ordered:
-        keeping = names(ordered=True) + list(VENDORS)
+    check_name(algorithm)
+    if not op.commutative and not keeps_order(algorithm):
         raise ValueError(
             f"algorithm: {algorithm!r} reorders operands, but op {op.name} is not commutative; use one of "
-            f"{', '.join(keeping)}, or pass commutative=True if the order does not matter"
+            f"{', '.join(algorithm_names(ordered=True))}, or pass commutative=True if the order does not matter"
         )

@@ -7,12 +7,18 @@ import numpy as np
 from mpi4py import MPI
 
 from ..memory import SUM, Operator, borrowed
+from ..tuning import Choice
 from .agreement import agree, wanted
 from .arguments import SEGMENT_BYTES, Call, check_call, check_comm
-from .communicator import SHARED_TAG, find_plan, private
+from .communicator import Private, find_plan, private
+from .methods import AUTO, is_vendor
 from .plans import Plan
+from .recent import recall, remember
+from .selection import choose, resolved
 
-__all__ = ["allreduce", "plan"]
+__all__ = ["allreduce", "explain", "iallreduce", "plan"]
+
+CHANNEL_BYTES = 64 << 10  # between nodes a buffer of more than this is worth cutting into channels
 
 
 def allreduce(
@@ -23,6 +29,7 @@ def allreduce(
     algorithm: str = "ring",
     *,
     commutative: bool | None = None,
+    reproducible: bool = False,
     check: bool | None = None,
 ) -> np.ndarray:
     """Combine the arrays of all ranks elementwise, and give the result to all; collective, blocking.
@@ -40,9 +47,15 @@ def allreduce(
         SUM, PROD, MIN, MAX, LAND, LOR, LXOR, BAND, BOR, BXOR, MINLOC, MAXLOC, AVG (the mean), MPI's predefined ones,
         or a function of two arrays, see :meth:`Operator.from_function`.
     algorithm : str
-        A name listed by :func:`mpi_allreduce.algorithm_names`; its cost is in :mod:`mpi_allreduce.algorithms`.
+        A name listed by :func:`mpi_allreduce.algorithm_names`; its cost is in :mod:`mpi_allreduce.algorithms`.  Or
+        ``auto``: what the decision table of this machine says (see ``mpi_allreduce tune``), else a built-in rule;
+        :func:`explain` tells which and why.
     commutative : bool, optional
         Of a function given as ``op``: whether it may be applied to ranks in any order.  Taken as False if left out.
+    reproducible : bool
+        Give the same bits whatever the algorithm, the number of ranks and their order: SUM and AVG of float32 and
+        float64, at 2.5 times the bytes.  The same as ``algorithm="reproducible:..."``; see
+        :func:`mpi_allreduce.runtime.reproducible.bind_reproducible` for method and cost.
     check : bool, optional
         Compare the calls of all ranks first, and raise everywhere instead of hanging if they do not fit together.
         By default only if the environment variable MPI_ALLREDUCE_CHECK is 1.  Costs a small allgather.
@@ -69,23 +82,39 @@ def allreduce(
     to 16 MiB of scratch memory among them.  The buffers themselves are not kept alive; what a function given as ``op``
     refers to is.
     """
+    simple = commutative is None and not reproducible and not check
+    if simple and recvbuf is not None and (known := recall(comm, sendbuf, recvbuf, op, algorithm)):
+        known()
+        return recvbuf
+    return _allreduce(comm, sendbuf, recvbuf, op, algorithm, commutative, reproducible, check, simple)
+
+
+def _allreduce(comm, sendbuf, recvbuf, op, algorithm, commutative, reproducible, check, simple: bool) -> np.ndarray:
+    """The call, where these very objects are not known yet."""
+    given = recvbuf
+    if reproducible:
+        algorithm = f"reproducible:{algorithm}"
     if recvbuf is None and isinstance(sendbuf, np.ndarray):
         recvbuf = np.empty_like(sendbuf, subok=False)
 
     def checked() -> Call:
         return check_call(comm, sendbuf, recvbuf, op, algorithm, commutative)
 
-    if wanted(check):
+    compared = wanted(check)
+    if compared:
         check_comm(comm)
         agree(private(comm).comm, checked)
     key = _key(sendbuf, recvbuf, op, algorithm, commutative)
     kept = find_plan(comm, key)
     if kept is None:
-        call = checked()
+        call = checked()  # before anything that is collective
         state = private(comm)
-        kept = Plan(_borrowed(call), state.comm, SHARED_TAG)
+        call = resolved(call, state)
+        kept = Plan(_borrowed(call), state, state.shared_tags(_channels(call, state)))
         if kept.reusable:
             state.remember(key, kept)
+    if simple and not compared and kept.reusable and given is not None:
+        remember(comm, sendbuf, recvbuf, op, algorithm, kept)
     kept()
     return recvbuf
 
@@ -120,17 +149,22 @@ def plan(
     algorithm: str = "ring",
     *,
     commutative: bool | None = None,
+    reproducible: bool = False,
     check: bool | None = None,
     segment_bytes: int = SEGMENT_BYTES,
+    channels: int | None = None,
 ) -> Plan:
     """Prepare an allreduce that will be run many times on the same buffers; collective.
 
     Parameters
     ----------
-    comm, sendbuf, recvbuf, op, algorithm, commutative, check
+    comm, sendbuf, recvbuf, op, algorithm, commutative, reproducible, check
         As for :func:`allreduce`.
     segment_bytes : int
         Messages are cut into parts of at most this many bytes; the same on all ranks.
+    channels : int, optional
+        The buffer is cut into so many slices, which run the schedule independently: while one reduces, or waits for a
+        handshake, another communicates.  By default 2 for large buffers between nodes, else 1.
 
     Returns
     -------
@@ -142,9 +176,11 @@ def plan(
     TypeError, ValueError, DisagreementError
         As for :func:`allreduce`.
     """
+    if reproducible:
+        algorithm = f"reproducible:{algorithm}"
 
     def checked() -> Call:
-        return check_call(comm, sendbuf, recvbuf, op, algorithm, commutative, segment_bytes)
+        return check_call(comm, sendbuf, recvbuf, op, algorithm, commutative, segment_bytes, channels)
 
     if wanted(check):
         check_comm(comm)
@@ -152,4 +188,80 @@ def plan(
     else:
         call = checked()
     state = private(comm)
-    return Plan(call, state.comm, state.next_tag())
+    call = resolved(call, state)
+    return Plan(call, state, state.next_tags(_channels(call, state)))
+
+
+def explain(
+    comm: MPI.Intracomm,
+    sendbuf: np.ndarray,
+    recvbuf: np.ndarray | None = None,
+    op: Operator | MPI.Op | Callable = SUM,
+    *,
+    commutative: bool | None = None,
+) -> Choice:
+    """What ``algorithm="auto"`` means for a call, and why; collective for the first such call on a communicator.
+
+    Parameters
+    ----------
+    comm, sendbuf, recvbuf, op, commutative
+        As for :func:`allreduce`.
+
+    Returns
+    -------
+    Choice
+        With ``algorithm`` and ``reason``; ``print`` shows both.  A plan made with ``auto`` has it as ``plan.choice``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for :func:`allreduce`; or if the decision table is none.
+    """
+    call = check_call(comm, sendbuf, recvbuf, op, AUTO, commutative)
+    return choose(call, private(comm))
+
+
+def iallreduce(
+    comm: MPI.Intracomm,
+    sendbuf: np.ndarray,
+    recvbuf: np.ndarray | None = None,
+    op: Operator | MPI.Op | Callable = SUM,
+    algorithm: str = "ring",
+    *,
+    commutative: bool | None = None,
+    reproducible: bool = False,
+    check: bool | None = None,
+) -> Plan:
+    """Begin an allreduce, and return at once; collective, nonblocking.
+
+    Calls come in the same order on all ranks of a communicator, as MPI wants it of MPI_Iallreduce; any number may be in
+    flight, and they may be tested and waited for in any order.  The result has the same bits as :func:`allreduce`'s.
+
+    Parameters
+    ----------
+    comm, sendbuf, recvbuf, op, algorithm, commutative, reproducible, check
+        As for :func:`allreduce`.  The arrays must not be touched until the run is complete.
+
+    Returns
+    -------
+    Plan
+        Started: ``test()`` it between pieces of work, ``wait()`` returns ``recvbuf``.
+
+    Raises
+    ------
+    TypeError, ValueError, DisagreementError
+        As for :func:`allreduce`.
+
+    See Also
+    --------
+    plan : made once and started again and again, which saves making it.
+    """
+    made = plan(comm, sendbuf, recvbuf, op, algorithm, commutative=commutative, reproducible=reproducible, check=check)
+    return made.start()
+
+
+def _channels(call: Call, state: Private) -> int:
+    """How many slices; the same on all ranks."""
+    if is_vendor(call.algorithm) or (call.recvbuf.nbytes <= CHANNEL_BYTES and call.channels is None):
+        return 1
+    return call.channels or (2 if state.spans_nodes else 1)

@@ -1,15 +1,39 @@
 """What the package keeps on a user's communicator: a duplicate of its own, tags, and the plans of ``allreduce``."""
 
 from collections import OrderedDict
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from mpi4py import MPI
 
-__all__ = ["SHARED_TAG", "Private", "find_plan", "private"]
+from ..library import library_name
+from ..tuning import DecisionTable, read_table
+from .execution import UnsupportedError
+from .nodes import NodeMemory
+from .waiting import is_crowded, patience
+
+__all__ = ["Private", "find_plan", "private"]
 
 PLANS_KEPT = 64  # by allreduce(), per communicator
 SCRATCH_KEPT = 16 << 20  # bytes, by all of them together
-SHARED_TAG = 0  # for calls that are ordered anyway: allreduce() itself and checks
+SHARED_TAGS = range(64)  # for calls that are ordered anyway: allreduce() itself
+
+
+@dataclass(frozen=True)
+class Rails:
+    """Peers on different nodes.
+
+    Attributes
+    ----------
+    number : int
+        The fewest ranks on any node: so many rails there are.
+    comm : Intracomm or None
+        The ranks with the same local rank, one on each node; None if this rank's is not below ``number``.
+    """
+
+    number: int
+    comm: MPI.Intracomm | None
 
 
 class Private:
@@ -19,20 +43,97 @@ class Private:
     ----------
     comm : Intracomm
         A duplicate, so that no message of ours can match one of the user's.
+    node : Intracomm
+        The ranks on this node.
+    spans_nodes : bool
+        Whether the ranks are on more than one node.
+    crowded : bool
+        Whether this node has fewer cores than ranks.
+    patience : callable
+        How to wait on this node.
     plans : OrderedDict
         The plans that :func:`mpi_allreduce.allreduce` used last.
     """
 
     def __init__(self, comm: MPI.Intracomm):
         self.comm = comm.Dup()
+        self.node = node_of(self.comm)
+        self.crowded = is_crowded(self.node)
+        self.spans_nodes = self.node.size < self.comm.size
+        self.patience = patience(self.crowded)
         self.plans: OrderedDict[tuple, Any] = OrderedDict()
-        self._tag = SHARED_TAG
         self._last_tag = self.comm.Get_attr(MPI.TAG_UB)
+        self._tag = self._last_tag
 
-    def next_tag(self) -> int:
-        """A tag for one plan.  Plans are made in the same order on all ranks, so they agree."""
-        self._tag = self._tag % self._last_tag + 1
-        return self._tag
+    @cached_property
+    def node_memory(self) -> NodeMemory:
+        """Memory that the ranks of the node share; made collectively when first asked for."""
+        return NodeMemory(self.node, self.patience)
+
+    @cached_property
+    def rails(self) -> Rails:
+        """Peers on different nodes; made collectively when first asked for."""
+        number = self.comm.allreduce(self.node.size, MPI.MIN)
+        mine = self.node.rank < number
+        comm = self.comm.Split(self.node.rank if mine else MPI.UNDEFINED, self.comm.rank)
+        return Rails(number, comm if mine else None)
+
+    @cached_property
+    def has_windows(self) -> bool:
+        """Whether every node has such memory; collective when first asked for."""
+        try:
+            works = self.node_memory is not None
+        except UnsupportedError:
+            works = False
+        return self.comm.allreduce(works, MPI.LAND)
+
+    @cached_property
+    def shape(self) -> tuple[int, bool]:
+        """The number of nodes, and whether any of them is crowded; collective when first asked for."""
+        nodes = self.comm.allreduce(int(self.node.rank == 0))
+        return nodes, self.comm.allreduce(self.crowded, MPI.LOR)
+
+    @cached_property
+    def library(self) -> str:
+        """The MPI library and its version."""
+        return library_name(MPI.Get_library_version())
+
+    @cached_property
+    def decisions(self) -> DecisionTable:
+        """The decision table as rank 0 finds it; collective when first asked for."""
+        table, error = None, ""
+        if self.comm.rank == 0:
+            try:
+                table = read_table()
+            except (OSError, ValueError) as raised:
+                error = str(raised)
+        table, error = self.comm.bcast((table, error))
+        if error:
+            raise ValueError(error)
+        return table
+
+    def free(self) -> None:
+        """Collective."""
+        self.plans.clear()
+        made = vars(self)
+        if "node_memory" in made:
+            self.node_memory.free()
+        if "rails" in made and self.rails.comm is not None:
+            self.rails.comm.Free()
+        self.node.Free()
+        self.comm.Free()
+
+    def next_tags(self, number: int) -> list[int]:
+        """Tags for the channels of one plan.  Plans are made in the same order on all ranks, so they agree."""
+        tags = []
+        for _ in range(number):
+            self._tag = self._tag + 1 if self._tag < self._last_tag else SHARED_TAGS.stop
+            tags.append(self._tag)
+        return tags
+
+    def shared_tags(self, number: int) -> list[int]:
+        """Tags for plans that never run at the same time."""
+        return list(SHARED_TAGS[:number])
 
     def remember(self, key: tuple | None, plan: Any) -> None:
         """Keep a plan, and drop the one that was not used for longest."""
@@ -43,10 +144,14 @@ class Private:
             self.plans.popitem(last=False)
 
 
+def node_of(comm: MPI.Intracomm) -> MPI.Intracomm:
+    """The ranks on this node."""
+    return comm.Split_type(MPI.COMM_TYPE_SHARED)
+
+
 def _free(comm: MPI.Comm, keyval: int, state: Private) -> None:
-    state.plans.clear()
     if not MPI.Is_finalized():
-        state.comm.Free()
+        state.free()
 
 
 # The standard's recipe for libraries: an attribute that Dup does not copy, and whose deletion, which happens when the

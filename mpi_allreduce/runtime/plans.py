@@ -1,32 +1,32 @@
-"""Plans: a schedule bound to a communicator and to buffers, ready to be run many times."""
+"""Plans: an allreduce bound to a communicator and to buffers, ready to be run many times."""
 
+import os
 import weakref
-from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import partial
 
 import numpy as np
 from mpi4py import MPI
 
-from ..algorithms import get
-from ..memory import allocate, elements, wire
-from ..memory.operators import Kernel, divide
+from ..memory import elements
+from ..memory.operators import divide
 from .arguments import Call
-from .program import Buffer, Copy, Message, Program, Reduce, Span, Transfer, lower
-from .vendor import VENDORS, bind_vendor
+from .communicator import Private
+from .execution import Execution, Task
+from .methods import bind
+from .progress import Running, UnfinishedError, anything_running, run_beside
 
-__all__ = ["PACK_BYTES", "Plan"]
+__all__ = ["Plan"]
 
-PACK_BYTES = 16 << 10  # up to here copying costs less than another message
-
-Step = Callable[[], object]
+TIMEOUT = "MPI_ALLREDUCE_TIMEOUT"
 
 
 class Plan:
-    """An allreduce on fixed buffers; call it to run it.
+    """An allreduce on fixed buffers: call it to run it, or start it and wait for it later.
 
-    Everything is prepared when the plan is made; running it allocates nothing.  Plans are made by
-    :func:`mpi_allreduce.plan`, in the same order on all ranks.  Several plans on one communicator may be run in any
-    order that is the same on all ranks.  A plan holds its buffers; fill ``sendbuf`` anew and run the plan again.
+    Everything is prepared when the plan is made.  Plans are made by :func:`mpi_allreduce.plan`, in the same order on
+    all ranks.  Several plans on one communicator may be in flight at once, and be started in any order, which may
+    differ from rank to rank (the ``vendor``'s excepted, which MPI wants in the same order).  Blocking runs must come
+    in the same order on all ranks.  A plan holds its buffers; fill ``sendbuf`` anew and run it again.
 
     Attributes
     ----------
@@ -35,39 +35,55 @@ class Plan:
     recvbuf : ndarray
         The result.
     algorithm : str
+    choice : Choice or None
+        Why this algorithm, if ``auto`` was asked for.
     op : Operator
-    sent_bytes : int or None
-        What this rank sends in one run; None if unknown (the vendor's).
-    scratch_bytes : int
-        Memory that the plan holds beyond the two buffers.
-    native_op : bool
-        False if the vendor's MPI_Allreduce has to call back our kernel, as no operator of its own fits.
-    reusable : bool
-        False if the plan holds MPI handles that are few or were made collectively, so that it must not be kept.
+    channels : int
+        Slices of the buffer that run the schedule independently of each other.
     """
 
-    def __init__(self, call: Call, comm: MPI.Intracomm, tag: int):
+    def __init__(self, call: Call, private: Private, tags: list[int]):
         self.sendbuf = call.sendbuf
         self.recvbuf = call.recvbuf
         self.algorithm = call.algorithm
+        self.choice = call.choice
         self.op = call.op
-        self.sent_bytes: int | None = None
-        self.scratch_bytes = 0
-        self.native_op = self.reusable = True
-        send = None
-        if call.sendbuf is not None:
-            send = elements(call.sendbuf).view()
-            send.flags.writeable = False  # so that no function of the user's can change the contribution
-        receive = elements(call.recvbuf)
-        if call.algorithm in VENDORS:
-            (steps, resources), self.native_op = bind_vendor(call.algorithm, comm, send, receive, call.op)
-            self.reusable = not resources
-        else:
-            steps, resources = self._bind_schedule(comm, tag, send, receive, call.segment_bytes)
-        if call.op.mean:
-            steps.append(partial(divide, receive, comm.size))
-        self._steps = tuple(steps)
-        self._release = weakref.finalize(self, _free_all, resources)
+        self.channels = len(tags)
+        self._rank, self._size = private.comm.rank, private.comm.size
+        self._patience = private.patience
+        self._execution = bind(_task(call, private, tags))
+        self._finish = partial(divide, elements(call.recvbuf), self._size) if call.op.mean else None
+        self._running: Running | None = None
+        self._timeout = timeout_from_environment()
+        self._steps = self._blocking_steps(private)
+        self._release = weakref.finalize(self, _free_all, self._execution.resources)
+
+    @property
+    def sent_bytes(self) -> int | None:
+        """What this rank sends in one run; None if unknown (the vendor's)."""
+        return self._execution.sent_bytes
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Memory that the plan holds beyond the two buffers, in bytes.
+
+        A schedule needs room for what is reduced when it arrives: in place one message of at most ``segment_bytes`` for
+        each peer of a round (out of place often none, as it lands in ``recvbuf``), and small scattered blocks packed
+        for the wire.  So it is bounded by the wire: the messages that a rank has in flight at once.  ``shared`` and
+        ``hierarchical`` use one window for all plans of a communicator, ``reproducible`` 2.5 buffers besides.  What
+        plans give up goes to a pool that later ones draw from.
+        """
+        return self._execution.scratch_bytes
+
+    @property
+    def native_op(self) -> bool:
+        """False if the vendor's MPI_Allreduce has to call back our kernel, as no operator of its own fits."""
+        return self._execution.native_op
+
+    @property
+    def reusable(self) -> bool:
+        """False if the plan holds MPI handles that are few or were made collectively, so that it must not be kept."""
+        return self._execution.reusable
 
     def __call__(self) -> np.ndarray:
         """Run the plan; collective, blocking.
@@ -76,103 +92,172 @@ class Plan:
         -------
         ndarray
             ``recvbuf``, now the reduction of all contributions; the same bits on all ranks.
+
+        Raises
+        ------
+        UnfinishedError
+            If the environment variable MPI_ALLREDUCE_TIMEOUT is set, and the run takes longer than so many seconds.
         """
+        if self._steps is None:
+            return self.start().wait()
+        if anything_running():
+            return self._run_among_others()
         for step in self._steps:
             step()
         return self.recvbuf
 
+    def start(self) -> "Plan":
+        """Begin a run, and return at once; the buffers must not be touched until it is complete.
+
+        Messages move, and blocks are reduced, while any plan of this process is in ``test()``, ``wait()`` or a
+        blocking run, or all the time in a :func:`mpi_allreduce.progress_thread`.
+
+        Returns
+        -------
+        Plan
+            Itself.
+
+        Raises
+        ------
+        RuntimeError
+            If it was started already, and not waited for.
+        """
+        if self._running is not None:
+            raise RuntimeError("plan: it was started already; wait() for it, or make another plan")
+        self._running = Running(self._progress(), self._patience)
+        return self
+
+    def test(self) -> bool:
+        """Move every started plan forward as far as possible without waiting.
+
+        Returns
+        -------
+        bool
+            True if this plan is complete (or was not started).
+        """
+        if self._running is not None and self._running.test():
+            self._running = None
+        return self._running is None
+
+    def wait(self, timeout: float | None = None) -> np.ndarray:
+        """Wait until the run is complete, and meanwhile move every started plan forward.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds; by default the environment variable MPI_ALLREDUCE_TIMEOUT, or without it no limit.
+
+        Returns
+        -------
+        ndarray
+            ``recvbuf``.
+
+        Raises
+        ------
+        UnfinishedError
+            When the time is over.  It tells the round, the peers and the bytes that this rank waits for.  The run goes
+            on: it may be waited for again.
+        """
+        timeout = self._timeout if timeout is None else timeout
+        if self._running is not None:
+            if not self._running.wait(timeout):
+                raise UnfinishedError(self._state(timeout))
+            self._running = None
+        return self.recvbuf
+
     def free(self) -> None:
-        """Give up the buffers and what the MPI library holds for the plan; it cannot be run any more."""
+        """Give up the buffers and what the MPI library holds for the plan; it cannot be run any more.
+
+        Raises
+        ------
+        RuntimeError
+            If a run is in flight.
+        """
+        if not self.test():
+            raise RuntimeError(f"plan: it cannot be freed while a run is in flight; {self._execution.where()}")
         self._steps = (_refuse_freed,)
+        self._execution = _FREED
         self.sendbuf = self.recvbuf = None
         self._release()
 
     def __enter__(self) -> "Plan":
         return self
 
-    def __exit__(self, *_) -> None:
-        self.free()
+    def __exit__(self, error, *_) -> None:
+        if error is None or self.test():
+            self.free()
 
-    def _bind_schedule(self, comm, tag, send, receive, segment_bytes) -> tuple[list[Step], list]:
-        itemsize = receive.dtype.itemsize
-        program = _program(
-            self.algorithm,
-            comm.rank,
-            comm.size,
-            receive.size,
-            send is None,
-            max(1, segment_bytes // itemsize),
-            PACK_BYTES // itemsize,
+    def _run_among_others(self) -> np.ndarray:
+        """Block, but let runs that were started earlier go on."""
+        if not self._execution.exclusive:
+            return self.start().wait()
+        for step in self._steps:
+            run_beside(step, self._patience)
+        return self.recvbuf
+
+    def _blocking_steps(self, private: Private) -> tuple | None:
+        """The run as calls that block inside the MPI library, where that is the best way to wait."""
+        steps = self._execution.steps
+        if steps is None or self._timeout is not None or (private.crowded and not self._execution.patient):
+            return None
+        return tuple(steps) if self._finish is None else (*steps, self._finish)
+
+    def _progress(self):
+        yield from self._execution.progress()
+        if self._finish is not None:
+            self._finish()
+
+    def _state(self, seconds: float) -> str:
+        return (
+            f"{self.algorithm} of {self.recvbuf.size} elements of {self.recvbuf.dtype} on rank {self._rank} of "
+            f"{self._size} is not complete after {seconds:g} s; {self._execution.where()}"
         )
-        scratch = allocate(program.scratch, receive.dtype)
-        self.sent_bytes = program.sent * itemsize
-        self.scratch_bytes = scratch.nbytes
-        binder = _Binder(comm, tag, send, receive, scratch, self.op.kernel(receive.dtype, program.longest_reduction))
-        return [binder.bind(step) for step in program.steps], binder.requests
 
 
-@lru_cache(maxsize=256)
-def _program(name: str, rank: int, size: int, count: int, in_place: bool, segment: int, pack: int) -> Program:
-    algorithm = get(name)
-    rounds = algorithm.schedule(rank, size)
-    return lower(rounds, algorithm.blocks(size), count, in_place=in_place, segment=segment, pack=pack)
+def timeout_from_environment() -> float | None:
+    """Seconds, or None if MPI_ALLREDUCE_TIMEOUT is not set.
 
-
-class _Binder:
-    """Turns steps on spans into calls on views.
-
-    Every step becomes one callable without arguments, mostly a C function with its arguments bound, so that a run is
-    a loop over calls and nothing else.
+    Raises
+    ------
+    ValueError
+        If it is not a positive number.
     """
-
-    def __init__(self, comm: MPI.Intracomm, tag: int, send, receive, scratch, kernel: Kernel):
-        self.comm = comm
-        self.tag = tag
-        self.memory = {Buffer.SEND: send, Buffer.RECEIVE: receive, Buffer.SCRATCH: scratch}
-        self.kernel = kernel
-        self.requests: list[MPI.Prequest] = []
-
-    def bind(self, step: Transfer | Reduce | Copy) -> Step:
-        match step:
-            case Reduce(left, right, out):
-                return partial(self.kernel, self.view(left), self.view(right), out=self.view(out))
-            case Copy(source, target):
-                return partial(np.copyto, self.view(target), self.view(source))
-            case Transfer(sends, receives):
-                return self.transfer(sends, receives)
-
-    def view(self, span: Span) -> np.ndarray:
-        return self.memory[span.buffer][span.start : span.stop]
-
-    def wire(self, span: Span) -> list:
-        view = wire(self.view(span))
-        return [view, view.nbytes, MPI.BYTE]
-
-    def transfer(self, sends: Sequence[Message], receives: Sequence[Message]) -> Step:
-        comm, tag = self.comm, self.tag
-        match sends, receives:
-            case [(dst, sent)], [(src, received)]:
-                return partial(comm.Sendrecv, self.wire(sent), dst, tag, self.wire(received), src, tag)
-            case [(dst, sent)], []:
-                return partial(comm.Send, self.wire(sent), dst, tag)
-            case [], [(src, received)]:
-                return partial(comm.Recv, self.wire(received), src, tag)
-        requests = [comm.Recv_init(self.wire(received), src, tag) for src, received in receives]
-        requests += [comm.Send_init(self.wire(sent), dst, tag) for dst, sent in sends]
-        self.requests += requests
-        return partial(_start_and_wait, requests)
+    text = os.environ.get(TIMEOUT, "")
+    try:
+        seconds = float(text) if text else None
+    except ValueError:
+        seconds = 0.0
+    if seconds is not None and not seconds > 0:
+        raise ValueError(f"{TIMEOUT}: expected seconds, got {text!r}")
+    return seconds
 
 
-def _start_and_wait(requests: list[MPI.Prequest]) -> None:
-    MPI.Prequest.Startall(requests)
-    MPI.Prequest.Waitall(requests)
+def _task(call: Call, private: Private, tags: list[int]) -> Task:
+    send = None
+    if call.sendbuf is not None:
+        send = elements(call.sendbuf).view()
+        send.flags.writeable = False  # so that no function of the user's can change the contribution
+    receive = elements(call.recvbuf)
+    return Task(private, private.comm, tags, call.algorithm, send, receive, call.op, call.segment_bytes)
+
+
+class _Freed(Execution):
+    def progress(self):
+        _refuse_freed()
+        yield
+
+    def where(self) -> str:
+        return "freed"
+
+
+_FREED = _Freed()
+
+
+def _refuse_freed() -> None:
+    raise RuntimeError("plan: it was freed and cannot be run any more; make a new one")
 
 
 def _free_all(resources: list) -> None:
     if not MPI.Is_finalized():
         for resource in resources:
             resource.Free()
-
-
-def _refuse_freed() -> None:
-    raise RuntimeError("plan: it was freed and cannot be run any more; make a new one")

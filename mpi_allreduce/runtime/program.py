@@ -159,11 +159,20 @@ class _Incoming:
     length: int
     action: Action
     arrivals: list[_Arrival]
+    position: int = 0  # of its exchange in the round
+    joins: "_Incoming | None" = None  # what is to its left, and gets combined with it before anything else
 
-    def wave(self, first: int, length: int) -> tuple[Message, list[Step]]:
-        """Receive elements ``first`` .. ``first + length - 1`` and deal with them."""
+    def message(self, first: int, length: int) -> Message:
+        """Elements ``first`` .. ``first + length - 1``."""
         # Scratch is as long as one segment, and used again for each; other landings are as long as the message.
-        landed = self.landing.part(0 if self.landing.buffer is Buffer.SCRATCH else first, length)
+        return Message(self.peer, self.landing.part(0 if self.landing.buffer is Buffer.SCRATCH else first, length))
+
+    def steps(self, first: int, length: int) -> list[Step]:
+        """What is done with elements ``first`` .. ``first + length - 1`` when they are there."""
+        landed = self.message(first, length).span
+        if self.joins is not None:
+            left = self.joins.message(first, length).span
+            return [Reduce(left, landed, left)]
         steps: list[Step] = []
         for arrival in self.arrivals:
             low = max(arrival.offset, first)
@@ -178,7 +187,7 @@ class _Incoming:
                 steps.append(Reduce(received, mine, out))
             else:
                 steps.append(Reduce(mine, received, out))
-        return Message(self.peer, landed), steps
+        return steps
 
 
 class _Lowering:
@@ -194,7 +203,9 @@ class _Lowering:
     def round(self, exchanges: Round) -> None:
         self.scratch_used = 0
         outgoing = [m for e in exchanges if e.dst is not None for m in self._outgoing(e.dst, e.sent)]
-        incoming = [m for e in exchanges if e.src is not None for m in self._incoming(e.src, e.received, e.action)]
+        incoming = self._all_incoming(exchanges)
+        in_order = sorted(incoming, key=lambda m: m.position)  # as the peers send
+        joins_first = sorted(incoming, key=lambda m: m.joins is None)
         longest = max([len(m.span) for m in outgoing] + [m.length for m in incoming], default=0)
         for first in range(0, longest, self.segment):
             sends = tuple(
@@ -202,10 +213,13 @@ class _Lowering:
                 for peer, span in outgoing
                 if first < len(span)
             )
-            received = [m.wave(first, min(self.segment, m.length - first)) for m in incoming if first < m.length]
-            self.steps.append(Transfer(sends, tuple(message for message, _ in received)))
-            for _, steps in received:
-                self.steps.extend(steps)
+            receives = tuple(
+                m.message(first, min(self.segment, m.length - first)) for m in in_order if first < m.length
+            )
+            self.steps.append(Transfer(sends, receives))
+            for m in joins_first:
+                if first < m.length:
+                    self.steps.extend(m.steps(first, min(self.segment, m.length - first)))
 
     def finish(self) -> None:
         """Blocks that were never written (there is but one rank) are copied."""
@@ -263,6 +277,28 @@ class _Lowering:
                 self.steps.append(Copy(span, Span(Buffer.RECEIVE, span.start, span.stop)))
         self.untouched.difference_update(run.blocks)
         return Span(Buffer.RECEIVE, run.start, run.stop)
+
+    def _all_incoming(self, exchanges: Round) -> list[_Incoming]:
+        """Operands of one block stand from left to right: REDUCE_LEFT's as listed, mine, then REDUCE_RIGHT's."""
+        incoming: list[_Incoming] = []
+        leftmost: dict[Sequence[int], list[_Incoming]] = {}
+        receiving = [(i, e) for i, e in enumerate(exchanges) if e.src is not None]
+        for position, e in sorted(receiving, key=lambda item: item[1].action is not REDUCE_LEFT):
+            first = leftmost.get(e.received) if e.action is REDUCE_LEFT else None
+            if first is None:
+                messages = self._incoming(e.src, e.received, e.action)
+                if e.action is REDUCE_LEFT:
+                    leftmost[e.received] = messages
+            else:
+                messages = [self._joining(e.src, m) for m in first]
+            for message in messages:
+                message.position = position
+            incoming += messages
+        return incoming
+
+    def _joining(self, src: int, left: _Incoming) -> _Incoming:
+        landing = self._allocate(min(left.length, self.segment))
+        return _Incoming(src, landing, left.length, left.action, [], joins=left)
 
     def _incoming(self, src: int, blocks: Sequence[int], action: Action) -> list[_Incoming]:
         runs = self._runs(blocks)

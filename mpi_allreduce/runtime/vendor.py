@@ -1,17 +1,15 @@
 """The MPI library's own MPI_Allreduce behind the interface of a plan."""
 
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 from mpi4py import MPI
 
 from ..memory import OPERATORS, Kind, Operator, kind_of, wire
+from .execution import Execution, Task, UnsupportedError
+from .progress import Progress
 
-__all__ = ["VENDORS", "UnsupportedError", "bind_vendor"]
-
-Steps = tuple[list[Callable[[], object]], list]
-"""What one run calls in turn, and the MPI objects to be freed behind it."""
+__all__ = ["VENDORS", "bind_vendor", "is_native"]
 
 _PAIRS = {
     np.dtype(np.float32): MPI.FLOAT_INT,
@@ -23,40 +21,78 @@ _PAIRS = {
 }
 
 
-class UnsupportedError(RuntimeError):
-    """The MPI library lacks what was asked of it."""
+class _Vendor(Execution):
+    """One call of the MPI library.
+
+    Parameters
+    ----------
+    buffers : tuple
+        Send buffer, receive buffer and operator, as mpi4py takes them.
+    resources : list
+        Datatype and operator, where they had to be made.
+    """
+
+    patient = True  # or not: the library's own affair
+    exclusive = True  # MPI_Allreduce does not match MPI_Iallreduce
+
+    def __init__(self, comm: MPI.Intracomm, buffers: tuple, resources: list):
+        self.steps = [partial(comm.Allreduce, *buffers)]
+        self.start = partial(comm.Iallreduce, *buffers)
+        self.resources = resources
+        self.native_op = self.reusable = not resources
+
+    def progress(self) -> Progress:
+        """MPI_Iallreduce, tested."""
+        request = self.start()
+        while not request.Test():
+            yield 0
+
+    def where(self) -> str:
+        return "inside the MPI library's allreduce"
 
 
-def _blocking(comm: MPI.Intracomm, sendbuf, recvbuf, op: MPI.Op) -> Steps:
-    return [partial(comm.Allreduce, sendbuf, recvbuf, op)], []
+class _VendorPersistent(_Vendor):
+    """MPI_Allreduce_init, started again and again."""
+
+    def __init__(self, comm: MPI.Intracomm, buffers: tuple, resources: list):
+        super().__init__(comm, buffers, resources)
+        try:
+            request = comm.Allreduce_init(*buffers)
+        except NotImplementedError as error:  # what mpi4py raises where the library has no such function
+            version = ".".join(map(str, MPI.Get_version()))
+            raise UnsupportedError(
+                f"persistent collectives need MPI 4; this library implements MPI {version}"
+            ) from error
+        self.steps = [request.Start, request.Wait]
+        self.start = partial(_started, request)
+        self.resources = [request, *resources]
+        self.reusable = False
 
 
-def _persistent(comm: MPI.Intracomm, sendbuf, recvbuf, op: MPI.Op) -> Steps:
-    try:
-        request = comm.Allreduce_init(sendbuf, recvbuf, op)
-    except NotImplementedError as error:  # what mpi4py raises where the library has no such function
-        version = ".".join(map(str, MPI.Get_version()))
-        raise UnsupportedError(f"persistent collectives need MPI 4; this library implements MPI {version}") from error
-    return [request.Start, request.Wait], [request]
+def _started(request: MPI.Prequest) -> MPI.Prequest:
+    request.Start()
+    return request
 
 
-VENDORS = {"vendor": _blocking, "vendor_persistent": _persistent}
+VENDORS = {"vendor": _Vendor, "vendor_persistent": _VendorPersistent}
 
 
-def bind_vendor(
-    name: str, comm: MPI.Intracomm, send: np.ndarray | None, receive: np.ndarray, op: Operator
-) -> tuple[Steps, bool]:
-    """Steps that call MPI_Allreduce on one-dimensional arrays, and whether the operator is one of MPI's own.
+def bind_vendor(task: Task) -> Execution:
+    """Bind MPI_Allreduce, blocking or persistent.
 
     MPI's own operator and datatype are used where there are such.  Otherwise (float16, bfloat16, functions of the
     user's) the operator is made by MPI_Op_create from our kernel, on elements of opaque bytes.
     """
-    native = _native(receive.dtype, op)
-    datatype, operator, made = native or _created(receive.dtype, op)
+    send, receive = task.send, task.receive
+    datatype, operator, made = _native(receive.dtype, task.op) or _created(receive.dtype, task.op)
     recvbuf = [wire(receive), receive.size, datatype]
     sendbuf = MPI.IN_PLACE if send is None else [wire(send), send.size, datatype]
-    steps, resources = VENDORS[name](comm, sendbuf, recvbuf, operator)
-    return (steps, resources + made), native is not None
+    return VENDORS[task.name](task.comm, (sendbuf, recvbuf, operator), made)
+
+
+def is_native(dtype: np.dtype, op: Operator) -> bool:
+    """Whether the library has an operator of its own for this."""
+    return _native(dtype, op) is not None
 
 
 def _native(dtype: np.dtype, op: Operator):

@@ -5,7 +5,7 @@ import argparse
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from ..algorithms import Algorithm, get, names
+from ..algorithms import Algorithm, Formula, get, names
 from ..errors import UsageError
 from ..screen import console
 from .verifier import Proof, ScheduleError, verify
@@ -85,7 +85,8 @@ def _verify(args: argparse.Namespace) -> int:
         screen.print(failure, soft_wrap=True)
     screen.print(
         "Sent and reduced are multiples of the buffer; formulas hold for every size checked "
-        "(L = ceil(lg p), q = largest power of two <= p, k = lg q, fold = 1 unless p = q)."
+        "(L = ceil(lg p), q = largest power of two <= p, k = lg q, fold = 1 unless p = q; e = p rounded down to even; "
+        "S segments, by default 8; radix r, by default 4: l = ceil(log_r p), u = m r^j, largest <= p with 1 <= m < r)."
     )
     screen.print(f"{len(algorithms) * len(sizes) - len(failures)} proved, {len(failures)} failed.")
     return 1 if failures else 0
@@ -109,10 +110,14 @@ def _cells(algorithm: Algorithm, proofs: list[Proof], broken: list[str]) -> list
     return [
         algorithm.name,
         "kept" if algorithm.ordered else "changed",
-        f"{proof.rounds} = {cost.rounds}",
+        f"{proof.rounds} {_equals(cost.rounds)}",
         f"{float(proof.sent_mean):.3f} n",
-        f"{float(proof.sent_max):.3f} n = {cost.sent}",
-        f"{float(proof.reduced_max):.3f} n = {cost.reduced}",
+        f"{float(proof.sent_max):.3f} n {_equals(cost.sent)}",
+        f"{float(proof.reduced_max):.3f} n {_equals(cost.reduced)}",
         checked,
         "FAILED" if broken else "proved",
     ]
+
+
+def _equals(formula: Formula) -> str:
+    return formula if formula.is_bound else f"= {formula}"

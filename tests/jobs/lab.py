@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from jobs.emulated.launch import library
+
 ROOT = Path(__file__).resolve().parents[2]
 LAB = ROOT / "jobs" / "lab"
 CONF = Path("/run/mpi_allreduce_lab/slurm/slurm.conf")
@@ -30,26 +32,33 @@ def why_not(*programs):
     return f"programs are missing: {', '.join(missing)}" if missing else None
 
 
-def is_mpich():
-    """Whether the mpirun on PATH is MPICH's."""
-    text = subprocess.run(["mpirun", "--version"], capture_output=True, text=True, check=False).stdout
-    return "HYDRA" in text and "Intel" not in text
+def why_not_launched():
+    """Why the lab's SLURM cannot start this MPI library; None if it can."""
+    return "Debian's SLURM (PMIx 4) does not start Open MPI 5 (PMIx 5) here" if library() == "openmpi" else None
 
 
 needs_lab = pytest.mark.skipif(bool(why_not()), reason=str(why_not()))
-WHY_NO_SLURM = why_not("slurmctld", "slurmd", "sbatch", "munged") or (
-    None if is_mpich() else "the lab's SLURM is tested with MPICH (srun --mpi=pmi2)"
-)
+WHY_NO_SLURM = why_not("slurmctld", "slurmd", "sbatch", "munged") or why_not_launched()
 needs_slurm = pytest.mark.skipif(bool(WHY_NO_SLURM), reason=str(WHY_NO_SLURM))
 
 SITE = """
-MA_ACCOUNT= MA_PARTITION=lab MA_LAUNCHER=srun MA_VENDOR=mpich MA_RESULTS={results} MA_REQUEUE=no
-MA_SRUN_OPTIONS=(--mpi=pmi2) MA_MPIRUN_OPTIONS=()
+MA_ACCOUNT= MA_PARTITION=lab MA_LAUNCHER=${{MA_TEST_LAUNCHER:-srun}} MA_VENDOR={vendor} MA_RESULTS={results}
+MA_REQUEUE=no MA_SRUN_OPTIONS=({srun}) MA_MPIRUN_OPTIONS=({mpirun})
 site_environment() {{
-    export PATH={path} MPIR_CVAR_CH4_NETMOD=ofi FI_PROVIDER=tcp FI_TCP_IFACE=eth0
+    export PATH={path} {variables}
 }}
 site_gpu_environment() {{ :; }}
 """
+HYDRA = {"mpirun": "-iface eth0"}
+TCP = "FI_PROVIDER=tcp FI_TCP_IFACE=eth0"
+SITES = {  # what jobs/site.sh would say on a cluster with each library
+    "mpich": {**HYDRA, "srun": "--mpi=pmi2", "variables": f"MPIR_CVAR_CH4_NETMOD=ofi {TCP}"},
+    "intel": {
+        **HYDRA,
+        "srun": "--mpi=pmi2",
+        "variables": f"I_MPI_PMI_LIBRARY=/usr/lib/x86_64-linux-gnu/libpmi2.so.0 I_MPI_PIN=off {TCP}",
+    },
+}
 
 
 class Cluster:
@@ -58,7 +67,10 @@ class Cluster:
     def __init__(self, folder):
         self.folder = folder
         site = folder / "site.sh"
-        site.write_text(SITE.format(results=folder / "results", path=os.environ["PATH"]))
+        vendor = library()
+        site.write_text(
+            SITE.format(vendor=vendor, results=folder / "results", path=os.environ["PATH"], **SITES[vendor])
+        )
         self.environment = {**os.environ, "SLURM_CONF": str(CONF), "MA_SITE": str(site)}
 
     def submit(self, script, *options, wait=True, nodes=4, sbatch=(), timeout=150, **variables):

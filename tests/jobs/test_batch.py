@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from mpi_allreduce.algorithms import names
 from mpi_allreduce.bench import read, read_launches
+from mpi_allreduce.bench.command import COMMON_NAMES
 from tests.jobs.lab import ROOT, Cluster, lab, needs_slurm
 from tests.test_command_line import kill_all_that_name
 
@@ -33,12 +33,14 @@ def cases(path):
     return {(row["algorithm"], row["bytes"]) for row in read(path)}
 
 
-def test_cpu_script_records_a_comparison_on_four_nodes(cluster):
-    status, output = cluster.submit("cpu.sbatch", "--sizes", "4,64K", "--max-seconds", 10, MA_NAME="cpu")
+@pytest.mark.parametrize("launcher", ["srun", "mpirun"])
+def test_cpu_script_records_a_comparison_on_four_nodes(cluster, launcher):
+    script = ("cpu.sbatch", "--sizes", "4,64K", "--max-seconds", 5)
+    status, output = cluster.submit(*script, MA_NAME=launcher, MA_TEST_LAUNCHER=launcher)
     assert status == 0, output.read_text()
     assert "Every result is right" in output.read_text()
-    path = cluster.folder / "results" / "cpu.h5"
-    assert cases(path) == {(a, s) for a in (*names(), "vendor", "vendor_persistent") for s in (4, 64 << 10)}
+    path = cluster.folder / "results" / f"{launcher}.h5"
+    assert cases(path) == {(a, s) for a in COMMON_NAMES for s in (4, 64 << 10)}
     (facts,) = read_launches(path).values()
     assert facts["environment"]["hosts"] == {f"h{i}": 1 for i in range(1, 5)}
     assert facts["environment"]["variables"]["SLURM_JOB_NUM_NODES"] == "4"

@@ -40,7 +40,7 @@ BAD = {
     "unknown algorithm": (
         dict(algorithm="rings"),
         ValueError,
-        f"algorithm: .*'rings'.*{', '.join(names())}, vendor.*'ring'",
+        f"algorithm: .*'rings'.*{', '.join(names())}, shared, .*vendor.*'ring'",
     ),
     "algorithm not a name": (
         dict(algorithm=None),
@@ -52,7 +52,7 @@ BAD = {
     "reordering": (
         dict(op=lambda a, b: a - b),
         ValueError,
-        "algorithm: 'ring' reorders operands.*linear, binomial_tree, recursive_doubling, rabenseifner, vendor",
+        "algorithm: 'ring' reorders operands.*linear, binomial_tree, .*rabenseifner, .*dual_root, shared, vendor",
     ),
     "function that fails": (
         dict(op=lambda a, b: 1 / 0, commutative=True),

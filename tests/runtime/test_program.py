@@ -157,7 +157,7 @@ def test_bytes_sent_are_those_of_the_schedule(name, size):
     blocks = algorithm.blocks(size)
     count = 12 * blocks
     programs = programs_of(name, size, count, in_place=False, segment=5, pack=7)
-    assert max(program.sent for program in programs) == algorithm.cost.sent(size) * count
+    assert max(program.sent for program in programs) == algorithm.cost.sent(size, **algorithm.symbols) * count
 
 
 @pytest.mark.parametrize("name", ["ring", "pairwise"])
@@ -178,23 +178,24 @@ def test_small_scattered_blocks_travel_as_one_message_and_large_ones_in_parts():
     assert messages(pack=7) == 1
 
 
-def test_two_exchanges_in_flight_reduce_into_the_same_block_in_the_order_given():
-    """A k-nomial parent with two children, which no registered algorithm has yet."""
+def test_exchanges_in_flight_that_reduce_into_the_same_block_stand_from_left_to_right():
+    """Ranks 0 and 1 to the left of rank 2 (in the order listed, combined first), rank 3 to its right."""
 
     def rounds(rank):
-        if rank == 0:
-            return [
-                (receive(1, (0, 1), REDUCE_RIGHT), receive(2, (0, 1), REDUCE_RIGHT)),
-                (send(1, (0, 1)), send(2, (0, 1))),
-            ]
-        return [(send(0, (0, 1)),), (receive(0, (0, 1), COPY),)]
+        if rank == 2:
+            arriving = [receive(3, (0, 1), REDUCE_RIGHT), receive(0, (0, 1), REDUCE_LEFT)]
+            return [(*arriving, receive(1, (0, 1), REDUCE_LEFT)), tuple(send(r, (0, 1)) for r in (0, 1, 3))]
+        return [(send(2, (0, 1)),), (receive(2, (0, 1), COPY),)]
+
+    def brackets(left, right, out):
+        out[...] = [f"({a}{b})" for a, b in zip(left, right, strict=True)]
 
     for in_place in (False, True):
         for segment in (1, 3, 10):
-            programs = [lower(rounds(rank), 2, 7, in_place=in_place, segment=segment) for rank in range(3)]
-            inputs, expected = maps(3, 7)
-            for result in World(programs, inputs, in_place).run(compose):
-                np.testing.assert_array_equal(result, expected)
+            programs = [lower(rounds(rank), 2, 7, in_place=in_place, segment=segment) for rank in range(4)]
+            inputs = [np.array([str(rank)] * 7, dtype=object) for rank in range(4)]
+            for result in World(programs, inputs, in_place).run(brackets):
+                assert result.tolist() == ["(((01)2)3)"] * 7
 
 
 def test_segments_of_a_butterfly_are_sent_before_they_are_reduced_into():

@@ -1,6 +1,7 @@
 """The verifier catches what is broken, and names the property."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -83,6 +84,14 @@ def swapped_operand(rank, size):
     yield sendrecv(1 - rank, 0, 1 - rank, 0, REDUCE_RIGHT if rank else REDUCE_LEFT)
 
 
+def left_operands_that_overlap_in_part(rank, size):
+    """Which of the two stands left of the other would depend on the block."""
+    if rank == 2:
+        yield (receive(0, (0,), REDUCE_LEFT), receive(1, (0, 1), REDUCE_LEFT))
+    else:
+        yield send(2, (0,) if rank == 0 else (0, 1))
+
+
 def unequal_operands(rank, size):
     yield sendrecv(1 - rank, 0, 1 - rank, 0, REDUCE_RIGHT)
 
@@ -95,6 +104,7 @@ def unequal_operands(rank, size):
         (made_of(peer_out_of_range), 2, "matching"),
         (made_of(copied_into_while_sent), 2, "overwrite"),
         (made_of(reduced_into_a_block_sent_with_another, blocks=2), 2, "overwrite"),
+        (made_of(left_operands_that_overlap_in_part, blocks=2), 3, "overwrite"),
         (made_of(everyone_sends_before_receiving), 2, "deadlock"),
         (made_of(ring_of_sends), 3, "deadlock"),
         (made_of(block_sent_twice), 2, "once"),
@@ -116,11 +126,11 @@ def test_the_unbroken_schedule_passes():
     verify(made_of(swap, ordered=True), 2)
 
 
-def damaged(schedules, algorithm, size, rank, index, damage):
+def damaged(schedules, algorithm, size, rank, index, position, damage):
     """The algorithm with one exchange of one rank changed."""
     blocks = algorithm.blocks(size)
     rounds = list(schedules[rank])
-    (exchange,) = rounds[index]
+    exchange = rounds[index][position]
     changes = {
         "dropped": [],
         "repeated": [exchange, exchange],
@@ -132,8 +142,9 @@ def damaged(schedules, algorithm, size, rank, index, damage):
     new = changes[damage]
     if new == [exchange]:
         return None  # this change changes nothing here, e.g. the only block there is
-    mine = rounds[:index] + [(e,) for e in new] + rounds[index + 1 :]
-    return replace(algorithm, generate=lambda r, _: mine if r == rank else schedules[r])
+    others = rounds[index]
+    rounds[index] = (*others[:position], *new, *others[position + 1 :])
+    return replace(algorithm, generate=lambda r, *_: rounds if r == rank else schedules[r])
 
 
 @given(data=st.data())
@@ -143,15 +154,15 @@ def test_any_damage_to_one_exchange_is_caught(data):
     rank = data.draw(st.integers(0, size - 1), "rank")
     schedules = [algorithm.schedule(r, size) for r in range(size)]
     index = data.draw(st.integers(0, len(schedules[rank]) - 1), "round")
+    position = data.draw(st.integers(0, len(schedules[rank][index]) - 1), "exchange")
     damage = data.draw(
         st.sampled_from(
             ["dropped", "repeated", "other block sent", "other block received", "other peer", "other action"]
         ),
         "damage",
     )
-    broken = damaged(schedules, algorithm, size, rank, index, damage)
-    exchange = schedules[rank][index][0]
-    if broken is None or (damage == "other action" and exchange.src is None):
+    broken = damaged(schedules, algorithm, size, rank, index, position, damage)
+    if broken is None or (damage == "other action" and schedules[rank][index][position].src is None):
         return
     with pytest.raises(ScheduleError):
         verify(broken, size)
@@ -165,14 +176,18 @@ def test_any_swapped_operand_is_caught_where_order_is_claimed(name, size):
     other = {REDUCE_LEFT: REDUCE_RIGHT, REDUCE_RIGHT: REDUCE_LEFT}
     swaps = 0
     for rank, rounds in enumerate(schedules):
-        for index, (exchange,) in enumerate(rounds):
-            if exchange.src is None or exchange.action is COPY:
-                continue
-            swapped = rounds[:index] + [(replace(exchange, action=other[exchange.action]),)] + rounds[index + 1 :]
-            with pytest.raises(ScheduleError) as caught:
-                verify(replace(algorithm, generate=lambda r, _, k=rank, s=swapped: s if r == k else schedules[r]), size)
-            assert caught.value.property in ("order", "same bits")
-            swaps += 1
+        for index, exchanges in enumerate(rounds):
+            for position, exchange in enumerate(exchanges):
+                if exchange.src is None or exchange.action is COPY:
+                    continue
+                changed = list(rounds)
+                swapped = replace(exchange, action=other[exchange.action])
+                changed[index] = (*exchanges[:position], swapped, *exchanges[position + 1 :])
+                generate = partial(lambda r, *_, k, s: s if r == k else schedules[r], k=rank, s=changed)
+                with pytest.raises(ScheduleError) as caught:
+                    verify(replace(algorithm, generate=generate), size)
+                assert caught.value.property in ("order", "same bits")
+                swaps += 1
     assert swaps > 0
 
 

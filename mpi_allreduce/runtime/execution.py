@@ -1,0 +1,111 @@
+"""What every way of executing an allreduce is given, and what it offers to a plan."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from mpi4py import MPI
+
+from ..memory import Operator
+from ..memory.operators import Kernel
+from .progress import Progress
+
+if TYPE_CHECKING:
+    from .communicator import Private
+
+__all__ = ["Execution", "Step", "Task", "UnsupportedError"]
+
+Step = Callable[[], object]
+
+
+class UnsupportedError(RuntimeError):
+    """The MPI library, or this communicator, lacks what was asked of it."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """An allreduce to be bound; the same on all ranks but for the buffers.
+
+    Attributes
+    ----------
+    private : Private
+        What is known of the user's communicator.
+    comm : Intracomm
+        Where messages go: the private duplicate, or a part of it.
+    tags : sequence of int
+        One for each channel.
+    name : str
+        Of the algorithm, with its parameter.
+    send : ndarray, shape (count,), or None
+        None in place.
+    receive : ndarray, shape (count,)
+    op : Operator
+    segment_bytes : int
+        Largest message.
+    """
+
+    private: "Private"
+    comm: MPI.Intracomm
+    tags: Sequence[int]
+    name: str
+    send: np.ndarray | None
+    receive: np.ndarray
+    op: Operator
+    segment_bytes: int
+
+    @property
+    def source(self) -> np.ndarray:
+        """Where the contribution is."""
+        return self.receive if self.send is None else self.send
+
+    def kernel(self, longest: int) -> Kernel:
+        """The operator for blocks of up to ``longest`` elements."""
+        return self.op.kernel(self.receive.dtype, longest)
+
+    def on(self, comm: MPI.Intracomm, name: str, receive: np.ndarray) -> "Task":
+        """The same in place on a part of the buffer and of the ranks."""
+        return replace(self, comm=comm, name=name, send=None, receive=receive)
+
+
+class Execution(ABC):
+    """An allreduce bound to buffers.
+
+    Attributes
+    ----------
+    steps : list of callable, or None
+        The whole run as calls that may block, for a rank that has nothing else to do; None if there is only
+        ``progress``.
+    patient : bool
+        Whether ``steps`` wait as a rank should whose node has fewer cores than ranks.
+    exclusive : bool
+        Whether a run by ``steps`` on one rank and one by ``progress`` on another do not fit together.
+    sent_bytes : int or None
+        What this rank sends in one run; None if unknown.
+    scratch_bytes : int
+        Memory held beyond the two buffers.
+    resources : list
+        What has to be freed behind it, by ``Free()``.
+    native_op : bool
+        False if the MPI library has to call back our operator.
+    reusable : bool
+        False if ``resources`` are few or were made collectively, so that it must not be kept in a cache.
+    """
+
+    steps: list[Step] | None = None
+    patient: bool = False
+    exclusive: bool = False
+    sent_bytes: int | None = None
+    scratch_bytes: int = 0
+    resources: Sequence[Any] = ()
+    native_op: bool = True
+    reusable: bool = True
+
+    @abstractmethod
+    def progress(self) -> Progress:
+        """One run as a generator that yields its position whenever it has to wait."""
+
+    @abstractmethod
+    def where(self) -> str:
+        """What the run in progress waits for, for an error message."""

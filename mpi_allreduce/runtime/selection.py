@@ -1,0 +1,51 @@
+"""``algorithm="auto"``: a name for a call, from the decision table or by rule; the same on all ranks."""
+
+from dataclasses import replace
+
+from mpi4py import MPI
+
+from ..tuning import Choice, Situation, built_in
+from .arguments import Call
+from .communicator import Private
+from .methods import AUTO, check_type, is_vendor, keeps_order
+from .vendor import is_native
+
+__all__ = ["choose", "resolved"]
+
+
+def resolved(call: Call, state: Private) -> Call:
+    """The call with ``auto`` replaced by a choice; collective for the first such call on a communicator."""
+    prefix, inner = call.algorithm.rpartition(":")[::2]
+    if inner != AUTO:
+        return call
+    choice = choose(call, state)
+    return replace(call, algorithm=f"{prefix}:{choice.algorithm}" if prefix else choice.algorithm, choice=choice)
+
+
+def choose(call: Call, state: Private) -> Choice:
+    """What ``auto`` means for a call; collective for the first such call on a communicator."""
+    nodes, crowded = state.shape
+    situation = Situation(
+        library=state.library,
+        ranks=state.comm.size,
+        nodes=nodes,
+        crowded=crowded,
+        native=is_native(call.recvbuf.dtype, call.op),
+    )
+
+    def allowed(name: str) -> bool:
+        base = name.partition(":")[0]
+        if base == "shared" and state.spans_nodes:
+            return False
+        if base in ("shared", "hierarchical") and not state.has_windows:
+            return False
+        if name == "vendor_persistent" and MPI.Get_version()[0] < 4:
+            return False
+        try:
+            check_type(name, call.op, call.recvbuf.dtype)
+        except ValueError:
+            return False
+        return call.op.commutative or keeps_order(name) or is_vendor(name)
+
+    nbytes = call.recvbuf.nbytes
+    return state.decisions.choose(situation, nbytes, allowed) or built_in(situation, nbytes, allowed)
