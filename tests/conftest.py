@@ -4,6 +4,7 @@
 """
 
 import os
+import tempfile
 import traceback
 
 import pytest
@@ -31,6 +32,10 @@ def pytest_configure(config):
     if world.size != expected:
         pytest.exit(f"{expected} ranks were asked for, but MPI_COMM_WORLD has {world.size}", returncode=3)
     config.test_comm = world.Dup()
+    # Pytest numbers and prunes the folders below its usual one without a lock: ranks get in each other's way there.
+    own = tempfile.TemporaryDirectory(prefix=f"pytest-rank-{world.rank}-", ignore_cleanup_errors=True)
+    config.add_cleanup(own.cleanup)
+    config.option.basetemp = f"{own.name}/tests"
     if world.rank == 0 and "MPI_TEST_RESULTS" in os.environ:
         config.option.xmlpath = f"{os.environ['MPI_TEST_RESULTS']}/{world.size}.xml"
 
