@@ -1,6 +1,8 @@
 """One core for each rank, where the launcher left all ranks on all cores."""
 
 import os
+import zlib
+from pathlib import Path
 
 from mpi4py import MPI
 
@@ -10,8 +12,9 @@ __all__ = ["Binding", "core_for"]
 class Binding:
     """Binds this rank while it lasts; a context manager, collective.
 
-    A launcher's own binding is respected: only where the ranks of a node may all run on the same cores, and there are
-    enough of them, each gets a core of its own, spread evenly.
+    A launcher's own binding is respected: only where the ranks of a machine may all run on the same cores, and there are
+    enough of them, each gets a core of its own, spread evenly.  Containers that call themselves hosts are one machine if
+    they share a kernel: each binding its only rank to its first core would crowd all of them there.
 
     Attributes
     ----------
@@ -21,10 +24,10 @@ class Binding:
 
     def __init__(self, comm: MPI.Intracomm, wanted: bool):
         self._before = os.sched_getaffinity(0)
-        node = comm.Split_type(MPI.COMM_TYPE_SHARED)
-        cores = node.allgather(frozenset(self._before))
-        core = core_for(node.rank, cores)
-        node.Free()
+        machine = comm.Split(zlib.crc32(_kernel()) & 0x7FFFFFFF, comm.rank)
+        cores = machine.allgather(frozenset(self._before))
+        core = core_for(machine.rank, cores)
+        machine.Free()
         self._core = core if wanted else None
         apart = len(set(cores)) > 1 or len(self._before) == 1
         self.done_by = "benchmark" if self._core is not None else "launcher" if apart else "nobody"
@@ -36,6 +39,14 @@ class Binding:
 
     def __exit__(self, *_) -> None:
         os.sched_setaffinity(0, self._before)
+
+
+def _kernel() -> bytes:
+    """What tells running kernels apart."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_bytes()
+    except OSError:
+        return MPI.Get_processor_name().encode()
 
 
 def core_for(rank: int, cores: list[frozenset[int]]) -> int | None:
