@@ -4,11 +4,12 @@ from .agreement import DisagreementError
 from .arguments import as_operator
 from .calls import allreduce, explain, iallreduce, plan
 from .execution import UnsupportedError
-from .methods import algorithm_names, check_name, is_vendor
+from .methods import algorithm_names, check_codec, check_name, is_vendor
+from .nonfinite import NonFiniteError
 from .plans import Plan
 from .progress import UnfinishedError, progress_thread
 
 __all__ = [
-    "DisagreementError", "Plan", "UnfinishedError", "UnsupportedError", "algorithm_names", "allreduce", "as_operator",
-    "check_name", "explain", "iallreduce", "is_vendor", "plan", "progress_thread",
+    "DisagreementError", "NonFiniteError", "Plan", "UnfinishedError", "UnsupportedError", "algorithm_names", "allreduce",
+    "as_operator", "check_codec", "check_name", "explain", "iallreduce", "is_vendor", "plan", "progress_thread",
 ]  # fmt: skip

@@ -5,12 +5,15 @@ from dataclasses import dataclass
 import numpy as np
 from mpi4py import MPI
 
-from ..memory import OPERATORS, Operator, kind_of
+from ..codecs import NONE, Codec, ErrorFeedback, Residual, get_codec
+from ..memory import BFLOAT16, OPERATORS, Operator, kind_of
 from ..tuning import Choice
-from .methods import algorithm_names, check_name, check_type, keeps_order
+from .methods import algorithm_names, check_codec, check_name, check_type, keeps_order
+from .nonfinite import POLICIES
 
 SEGMENT_BYTES = 4 << 20  # large enough for the wire, small enough that a reduction finds its operand in the cache
 MOST_CHANNELS = 64
+ENCODED_TYPES = [np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.float16), BFLOAT16]
 
 __all__ = ["SEGMENT_BYTES", "Call", "as_operator", "check_call", "check_comm"]
 
@@ -37,6 +40,10 @@ class Call:
         Slices that run the schedule independently; None to choose.
     choice : Choice or None
         Why this algorithm, where ``auto`` was asked for.
+    codec : Codec or None
+    nan : str
+        Name of a policy.
+    feedback : Residual or None
     """
 
     comm: MPI.Intracomm
@@ -47,6 +54,9 @@ class Call:
     segment_bytes: int
     channels: int | None = None
     choice: Choice | None = None
+    codec: Codec | None = None
+    nan: str = "raise"
+    feedback: Residual | None = None
 
     @property
     def in_place(self) -> bool:
@@ -63,6 +73,9 @@ class Call:
             "algorithm": self.algorithm,
             "segment_bytes": self.segment_bytes,
             "channels": self.channels,
+            "codec": self.codec.name if self.codec else NONE,
+            "nan": self.nan,
+            "error_feedback": self.feedback is not None,
         }
 
 
@@ -85,6 +98,9 @@ def check_call(
     commutative: bool | None,
     segment_bytes: int = SEGMENT_BYTES,
     channels: int | None = None,
+    codec: str = NONE,
+    nan: str = "raise",
+    error_feedback: ErrorFeedback | Residual | None = None,
 ) -> Call:
     """Turn the arguments of a call into a :class:`Call`.
 
@@ -112,7 +128,45 @@ def check_call(
         raise ValueError(f"segment_bytes: expected 1 .. 2**31 - 1, got {segment_bytes}")
     if channels is not None and not (isinstance(channels, int) and 1 <= channels <= MOST_CHANNELS):
         raise ValueError(f"channels: expected 1 .. {MOST_CHANNELS}, or None to choose, got {channels!r}")
-    return Call(comm, send, receive, operator, algorithm, segment_bytes, channels)
+    found = _check_codec(codec, nan, algorithm, operator, receive.dtype)
+    feedback = _check_feedback(error_feedback, found, algorithm, receive)
+    return Call(
+        comm, send, receive, operator, algorithm, segment_bytes, channels, codec=found, nan=nan, feedback=feedback
+    )
+
+
+def _check_codec(codec: object, nan: object, algorithm: str, op: Operator, dtype: np.dtype) -> Codec | None:
+    if not isinstance(codec, str):
+        raise TypeError(f'codec: expected a name such as "fp16" or "int8:block=256", got {codec!r}')
+    if nan not in POLICIES:
+        raise ValueError(f"nan: expected {', '.join(POLICIES)}, got {nan!r}")
+    found = get_codec(codec)
+    if found is None:
+        return None
+    check_codec(algorithm)
+    if op.name not in ("SUM", "AVG"):
+        raise ValueError(f"codec: {codec} can be used with op SUM or AVG, not with {op.name}, which would amplify its error")
+    if dtype not in ENCODED_TYPES:
+        raise TypeError(f"codec: {codec} encodes {', '.join(map(str, ENCODED_TYPES))}, not {dtype}")
+    return found
+
+
+def _check_feedback(given: object, codec: Codec | None, algorithm: str, receive: np.ndarray) -> Residual | None:
+    if given is None:
+        return None
+    if codec is None:
+        raise ValueError('error_feedback: without a codec nothing is dropped; leave it out, or give codec="..."')
+    if algorithm == "shared":
+        raise ValueError("error_feedback: shared sends nothing, so nothing is dropped; leave it out")
+    if not isinstance(given, ErrorFeedback | Residual):
+        raise TypeError(f"error_feedback: expected an ErrorFeedback or one of its buckets, got {type(given).__name__}")
+    residual = given.bucket() if isinstance(given, ErrorFeedback) else given
+    if residual.residual.size != receive.size or residual.residual.dtype != receive.dtype:
+        raise ValueError(
+            f"error_feedback: has {residual.residual.size} elements of {residual.residual.dtype}, but the buffer "
+            f"{receive.size} of {receive.dtype}"
+        )
+    return residual
 
 
 def _array(name: str, value: object, *, writeable: bool = False) -> np.ndarray:

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 
 import numpy as np
 from mpi4py import MPI
 
+from ..codecs import NONE, ErrorFeedback, Residual
 from ..memory import SUM, Operator, borrowed
 from ..tuning import Choice
 from .agreement import agree, wanted
@@ -26,11 +28,14 @@ def allreduce(
     sendbuf: np.ndarray,
     recvbuf: np.ndarray | None = None,
     op: Operator | MPI.Op | Callable = SUM,
-    algorithm: str = "ring",
+    algorithm: str = AUTO,
     *,
     commutative: bool | None = None,
     reproducible: bool = False,
     check: bool | None = None,
+    codec: str = NONE,
+    nan: str = "raise",
+    error_feedback: ErrorFeedback | Residual | None = None,
 ) -> np.ndarray:
     """Combine the arrays of all ranks elementwise, and give the result to all; collective, blocking.
 
@@ -48,8 +53,8 @@ def allreduce(
         or a function of two arrays, see :meth:`Operator.from_function`.
     algorithm : str
         A name listed by :func:`mpi_allreduce.algorithm_names`; its cost is in :mod:`mpi_allreduce.algorithms`.  Or
-        ``auto``: what the decision table of this machine says (see ``mpi_allreduce tune``), else a built-in rule;
-        :func:`explain` tells which and why.
+        ``auto``, the default: what the decision table of this machine says (see ``mpi_allreduce tune``), else a built-in
+        rule; with a codec ``pairwise``.  :func:`explain` tells which and why.
     commutative : bool, optional
         Of a function given as ``op``: whether it may be applied to ranks in any order.  Taken as False if left out.
     reproducible : bool
@@ -59,6 +64,16 @@ def allreduce(
     check : bool, optional
         Compare the calls of all ranks first, and raise everywhere instead of hanging if they do not fit together.
         By default only if the environment variable MPI_ALLREDUCE_CHECK is 1.  Costs a small allgather.
+    codec : str
+        What blocks look like on the wire: ``none``, ``fp16``, ``int8:block=256``, ``topk:0.01``, ..., see
+        :mod:`mpi_allreduce.codecs`; for SUM and AVG of float32, float64, float16 and bfloat16.  Any schedule can use it;
+        ``hierarchical`` uses it between nodes only, and ``shared`` not at all.
+    nan : str
+        What happens, with a codec, where a contribution is infinite or NaN, or overflows in the codec: ``raise``
+        NonFiniteError, let it ``pass`` (a group with one scale becomes NaN as a whole), or ``skip``: the result is zero.
+        All ranks do the same.
+    error_feedback : ErrorFeedback or Residual, optional
+        Remembers what the codec drops, and adds it to the next contribution.
 
     Returns
     -------
@@ -71,6 +86,8 @@ def allreduce(
         For bad arguments, before anything is sent.
     DisagreementError
         With ``check``, on every rank, if ranks differ.
+    NonFiniteError
+        See ``nan``.
 
     See Also
     --------
@@ -82,14 +99,15 @@ def allreduce(
     to 16 MiB of scratch memory among them.  The buffers themselves are not kept alive; what a function given as ``op``
     refers to is.
     """
-    simple = commutative is None and not reproducible and not check
+    simple = commutative is None and not reproducible and not check and codec == NONE
     if simple and recvbuf is not None and (known := recall(comm, sendbuf, recvbuf, op, algorithm)):
         known()
         return recvbuf
-    return _allreduce(comm, sendbuf, recvbuf, op, algorithm, commutative, reproducible, check, simple)
+    extra = (commutative, codec, nan, error_feedback)
+    return _allreduce(comm, sendbuf, recvbuf, op, algorithm, extra, reproducible, check, simple)
 
 
-def _allreduce(comm, sendbuf, recvbuf, op, algorithm, commutative, reproducible, check, simple: bool) -> np.ndarray:
+def _allreduce(comm, sendbuf, recvbuf, op, algorithm, extra: tuple, reproducible, check, simple: bool) -> np.ndarray:
     """The call, where these very objects are not known yet."""
     given = recvbuf
     if reproducible:
@@ -98,19 +116,22 @@ def _allreduce(comm, sendbuf, recvbuf, op, algorithm, commutative, reproducible,
         recvbuf = np.empty_like(sendbuf, subok=False)
 
     def checked() -> Call:
-        return check_call(comm, sendbuf, recvbuf, op, algorithm, commutative)
+        commutative, codec, nan, feedback = extra
+        return check_call(
+            comm, sendbuf, recvbuf, op, algorithm, commutative, codec=codec, nan=nan, error_feedback=feedback
+        )
 
     compared = wanted(check)
     if compared:
         check_comm(comm)
         agree(private(comm).comm, checked)
-    key = _key(sendbuf, recvbuf, op, algorithm, commutative)
+    key = _key(sendbuf, recvbuf, op, algorithm, extra)
     kept = find_plan(comm, key)
     if kept is None:
         call = checked()  # before anything that is collective
         state = private(comm)
         call = resolved(call, state)
-        kept = Plan(_borrowed(call), state, state.shared_tags(_channels(call, state)))
+        kept = Plan(_borrowed(call), state, state.shared_tags(_channels(call, state)), state.keys)
         if kept.reusable:
             state.remember(key, kept)
     if simple and not compared and kept.reusable and given is not None:
@@ -119,10 +140,10 @@ def _allreduce(comm, sendbuf, recvbuf, op, algorithm, commutative, reproducible,
     return recvbuf
 
 
-def _key(sendbuf, recvbuf, op, algorithm, commutative) -> tuple | None:
+def _key(sendbuf, recvbuf, op, algorithm, extra: tuple) -> tuple | None:
     """Equal for calls that the same plan can serve: what was checked once for a key need not be checked again."""
     operator = op.handle if isinstance(op, MPI.Op) else op
-    key = (_identity(sendbuf), _identity(recvbuf), operator, algorithm, commutative)
+    key = (_identity(sendbuf), _identity(recvbuf), operator, algorithm, extra)
     try:
         hash(key)
     except TypeError:
@@ -146,11 +167,14 @@ def plan(
     sendbuf: np.ndarray,
     recvbuf: np.ndarray | None = None,
     op: Operator | MPI.Op | Callable = SUM,
-    algorithm: str = "ring",
+    algorithm: str = AUTO,
     *,
     commutative: bool | None = None,
     reproducible: bool = False,
     check: bool | None = None,
+    codec: str = NONE,
+    nan: str = "raise",
+    error_feedback: ErrorFeedback | Residual | None = None,
     segment_bytes: int = SEGMENT_BYTES,
     channels: int | None = None,
 ) -> Plan:
@@ -158,7 +182,7 @@ def plan(
 
     Parameters
     ----------
-    comm, sendbuf, recvbuf, op, algorithm, commutative, reproducible, check
+    comm, sendbuf, recvbuf, op, algorithm, commutative, reproducible, check, codec, nan, error_feedback
         As for :func:`allreduce`.
     segment_bytes : int
         Messages are cut into parts of at most this many bytes; the same on all ranks.
@@ -180,7 +204,9 @@ def plan(
         algorithm = f"reproducible:{algorithm}"
 
     def checked() -> Call:
-        return check_call(comm, sendbuf, recvbuf, op, algorithm, commutative, segment_bytes, channels)
+        return check_call(
+            comm, sendbuf, recvbuf, op, algorithm, commutative, segment_bytes, channels, codec, nan, error_feedback
+        )
 
     if wanted(check):
         check_comm(comm)
@@ -189,7 +215,7 @@ def plan(
         call = checked()
     state = private(comm)
     call = resolved(call, state)
-    return Plan(call, state, state.next_tags(_channels(call, state)))
+    return Plan(call, state, state.next_tags(_channels(call, state)), count())
 
 
 def explain(
@@ -226,11 +252,14 @@ def iallreduce(
     sendbuf: np.ndarray,
     recvbuf: np.ndarray | None = None,
     op: Operator | MPI.Op | Callable = SUM,
-    algorithm: str = "ring",
+    algorithm: str = AUTO,
     *,
     commutative: bool | None = None,
     reproducible: bool = False,
     check: bool | None = None,
+    codec: str = NONE,
+    nan: str = "raise",
+    error_feedback: ErrorFeedback | Residual | None = None,
 ) -> Plan:
     """Begin an allreduce, and return at once; collective, nonblocking.
 
@@ -239,7 +268,7 @@ def iallreduce(
 
     Parameters
     ----------
-    comm, sendbuf, recvbuf, op, algorithm, commutative, reproducible, check
+    comm, sendbuf, recvbuf, op, algorithm, commutative, reproducible, check, codec, nan, error_feedback
         As for :func:`allreduce`.  The arrays must not be touched until the run is complete.
 
     Returns
@@ -256,7 +285,10 @@ def iallreduce(
     --------
     plan : made once and started again and again, which saves making it.
     """
-    made = plan(comm, sendbuf, recvbuf, op, algorithm, commutative=commutative, reproducible=reproducible, check=check)
+    made = plan(
+        comm, sendbuf, recvbuf, op, algorithm, commutative=commutative, reproducible=reproducible, check=check,
+        codec=codec, nan=nan, error_feedback=error_feedback,
+    )  # fmt: skip
     return made.start()
 
 

@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from typing import Any
 
 from mpi4py import MPI
@@ -53,6 +54,8 @@ class Private:
         How to wait on this node.
     plans : OrderedDict
         The plans that :func:`mpi_allreduce.allreduce` used last.
+    keys : iterator of int
+        Numbers the runs of those plans that use a codec: they come in the same order on all ranks.
     """
 
     def __init__(self, comm: MPI.Intracomm):
@@ -62,6 +65,7 @@ class Private:
         self.spans_nodes = self.node.size < self.comm.size
         self.patience = patience(self.crowded)
         self.plans: OrderedDict[tuple, Any] = OrderedDict()
+        self.keys = count()
         self._last_tag = self.comm.Get_attr(MPI.TAG_UB)
         self._tag = self._last_tag
 

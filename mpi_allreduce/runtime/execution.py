@@ -1,13 +1,14 @@
 """What every way of executing an allreduce is given, and what it offers to a plan."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from mpi4py import MPI
 
+from ..codecs import Codec, Flags, Residual
 from ..memory import Operator
 from ..memory.operators import Kernel
 from .progress import Progress
@@ -15,7 +16,7 @@ from .progress import Progress
 if TYPE_CHECKING:
     from .communicator import Private
 
-__all__ = ["Execution", "Step", "Task", "UnsupportedError"]
+__all__ = ["Execution", "Step", "Tally", "Task", "UnsupportedError"]
 
 Step = Callable[[], object]
 
@@ -44,6 +45,15 @@ class Task:
     op : Operator
     segment_bytes : int
         Largest message.
+    codec : Codec or None
+        What blocks look like on the wire between nodes.
+    keys : iterator of int, or None
+        Gives a number for each run, the same on all ranks.
+    when_nonfinite : callable, or None
+        ``when_nonfinite(receive, flags, codec)`` is called at the end of a run in which any contribution was not
+        finite, or overflowed in the codec.
+    feedback : Residual or None
+        Error feedback for this buffer.
     """
 
     private: "Private"
@@ -54,6 +64,10 @@ class Task:
     receive: np.ndarray
     op: Operator
     segment_bytes: int
+    codec: Codec | None = None
+    keys: Iterator[int] | None = None
+    when_nonfinite: Callable[[np.ndarray, Flags, Codec], None] | None = None
+    feedback: Residual | None = None
 
     @property
     def source(self) -> np.ndarray:
@@ -64,9 +78,34 @@ class Task:
         """The operator for blocks of up to ``longest`` elements."""
         return self.op.kernel(self.receive.dtype, longest)
 
-    def on(self, comm: MPI.Intracomm, name: str, receive: np.ndarray) -> "Task":
+    def on(self, comm: MPI.Intracomm, name: str, part: slice) -> "Task":
         """The same in place on a part of the buffer and of the ranks."""
-        return replace(self, comm=comm, name=name, send=None, receive=receive)
+        feedback = None if self.feedback is None else self.feedback.part(part)
+        return replace(self, comm=comm, name=name, send=None, receive=self.receive[part], feedback=feedback)
+
+
+@dataclass
+class Tally:
+    """What one run with a codec did on this rank.
+
+    Attributes
+    ----------
+    flags : Flags
+        Whether any rank's contribution was not finite, or overflowed; the same on all ranks.
+    sent_bytes : int
+        As counted when messages were sent.
+    encode_seconds, decode_seconds : float
+        Decoding includes the additions.
+    """
+
+    flags: int = Flags.NONE
+    sent_bytes: int = 0
+    encode_seconds: float = 0.0
+    decode_seconds: float = 0.0
+
+    def begin(self) -> None:
+        """Forget the run before."""
+        self.flags, self.sent_bytes, self.encode_seconds, self.decode_seconds = Flags.NONE, 0, 0.0, 0.0
 
 
 class Execution(ABC):
@@ -89,6 +128,8 @@ class Execution(ABC):
         What has to be freed behind it, by ``Free()``.
     native_op : bool
         False if the MPI library has to call back our operator.
+    tally : Tally or None
+        With a codec.
     reusable : bool
         False if ``resources`` are few or were made collectively, so that it must not be kept in a cache.
     """
@@ -100,6 +141,7 @@ class Execution(ABC):
     scratch_bytes: int = 0
     resources: Sequence[Any] = ()
     native_op: bool = True
+    tally: Tally | None = None
     reusable: bool = True
 
     @abstractmethod

@@ -5,7 +5,8 @@ from functools import partial
 import numpy as np
 
 from ..algorithms import block_offset
-from .execution import Execution, Step, Task
+from .compressed import bind_compressed, settle
+from .execution import Execution, Step, Tally, Task
 from .nodes import CHUNK_BYTES, NodeMemory, OnNode, run_phases
 from .progress import Progress
 from .scheduled import bind_schedule
@@ -13,6 +14,7 @@ from .shared import reduction
 
 __all__ = ["bind_hierarchical"]
 
+BETWEEN_ENCODED = "pairwise"  # contributions are encoded once, whatever the number of nodes
 BETWEEN = "circulant"  # unless the name says otherwise: fewest rounds at full bandwidth, for any number of nodes
 
 
@@ -22,6 +24,8 @@ def bind_hierarchical(task: Task) -> Execution:
     With L the fewest ranks on any node, the buffer is cut into L slices; local rank l of each node reduces slice l, and
     shares it with its peers on the other nodes on a rail of its own.  Local ranks from L on only contribute and
     collect.  So unequal numbers of ranks on the nodes are no special case.
+
+    A codec is used between nodes only.
 
     Cost, for each rank of N nodes with q ranks: through memory 2 copies and (q-1)/q reductions of the buffer; between
     nodes what the schedule costs on N ranks for 1/q of it; so a node sends 2 (N-1)/N of the buffer, whatever q.
@@ -36,7 +40,7 @@ class Hierarchical(OnNode):
         super().__init__(task.private.node_memory)
         memory = self.memory
         rails = task.private.rails
-        schedule = task.name.partition(":")[2] or BETWEEN
+        schedule = task.name.partition(":")[2] or (BETWEEN if task.codec is None else BETWEEN_ENCODED)
         count, itemsize = task.receive.size, task.receive.itemsize
         slices = [slice(block_offset(r, rails.number, count), block_offset(r + 1, rails.number, count))
                   for r in range(rails.number)]  # fmt: skip
@@ -45,19 +49,28 @@ class Hierarchical(OnNode):
         self._gather = _gather(memory, task.receive, slices, CHUNK_BYTES // itemsize)
         self._between: Execution | None = None
         self.sent_bytes = self.scratch_bytes = 0
+        self.tally = None if task.codec is None else Tally()
+        self._task = task
         if rails.comm is not None:
-            own = task.on(rails.comm, schedule, task.receive[slices[memory.rank]])
-            self._between = bind_schedule(own)
+            own = task.on(rails.comm, schedule, slices[memory.rank])
+            self._between = bind_schedule(own) if task.codec is None else bind_compressed(own)
             self.sent_bytes, self.scratch_bytes = self._between.sent_bytes, self._between.scratch_bytes
             self.resources = self._between.resources
+            self.tally = self._between.tally
 
     def run(self) -> Progress:
         """Phase by phase, the schedule between."""
         yield from run_phases(self.memory, self._scatter)
         if self._between is not None:
-            yield from self._between.progress()
+            yield from (self._between.progress if self.tally is None else self._between.run)()
+        if self.tally is not None:
+            self.memory.tell(self.tally.flags)
         yield from self.memory.barrier()  # all have reduced their slices, so that chunks may be written again
+        if self.tally is not None:
+            self.tally.flags = self.memory.told()
         yield from run_phases(self.memory, self._gather)
+        if self.tally is not None:
+            settle(self._task, self.tally)
 
     def where(self) -> str:
         missing = self.memory.missing()

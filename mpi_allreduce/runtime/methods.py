@@ -7,6 +7,7 @@ import numpy as np
 
 from ..algorithms import get, names, unknown
 from ..memory import Operator
+from .compressed import bind_compressed
 from .execution import Execution, Task
 from .hierarchical import bind_hierarchical
 from .reproducible import bind_reproducible, check_reproducible
@@ -16,7 +17,9 @@ from .vendor import VENDORS, bind_vendor
 
 AUTO = "auto"  # is replaced by one of the others before anything is bound
 
-__all__ = ["AUTO", "algorithm_names", "bind", "check_name", "check_type", "is_vendor", "keeps_order"]
+__all__ = [
+    "AUTO", "algorithm_names", "bind", "check_codec", "check_name", "check_type", "is_vendor", "keeps_order"
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -33,12 +36,15 @@ class Method:
         Refuses what may not follow, as ``ring`` does in ``hierarchical:ring``; without it nothing may.
     check_type : callable, optional
         Refuses operators and dtypes.
+    no_codec : str
+        Why there can be no codec; empty if there can.
     """
 
     bind: Callable[[Task], Execution]
     ordered: bool
     check_inner: Callable[[str], object] | None = None
     check_type: Callable[[Operator, np.dtype], None] | None = None
+    no_codec: str = ""
 
 
 def _check_added(name: str) -> None:
@@ -52,9 +58,13 @@ METHODS = {
     "shared": Method(bind_shared, ordered=True),
     "hierarchical": Method(bind_hierarchical, ordered=False, check_inner=get),
     "reproducible": Method(
-        lambda task: bind_reproducible(task, bind), False, check_inner=_check_added, check_type=check_reproducible
+        lambda task: bind_reproducible(task, bind),
+        False,
+        check_inner=_check_added,
+        check_type=check_reproducible,
+        no_codec="what a codec drops depends on the number of ranks and on the algorithm",
     ),
-    **dict.fromkeys(VENDORS, Method(bind_vendor, ordered=True)),
+    **dict.fromkeys(VENDORS, Method(bind_vendor, ordered=True, no_codec="the MPI library sends numbers as they are")),
 }
 
 
@@ -97,6 +107,21 @@ def check_type(name: str, op: Operator, dtype: np.dtype) -> None:
         method.check_type(op, dtype)
 
 
+def check_codec(name: str) -> None:
+    """Refuse a way of execution that cannot use a codec.
+
+    Raises
+    ------
+    ValueError
+    """
+    method = METHODS.get(name.partition(":")[0])
+    if method and method.no_codec:
+        raise ValueError(
+            f"codec: {name} cannot use one, as {method.no_codec}; choose another algorithm, for instance pairwise, or "
+            'codec="none"'
+        )
+
+
 def is_vendor(name: str) -> bool:
     """Whether the MPI library does it."""
     return name in VENDORS
@@ -111,4 +136,6 @@ def keeps_order(name: str) -> bool:
 def bind(task: Task) -> Execution:
     """Make the execution that a task names."""
     method = METHODS.get(task.name.partition(":")[0])
-    return (method.bind if method else bind_schedule)(task)
+    if method:
+        return method.bind(task)
+    return bind_schedule(task) if task.codec is None else bind_compressed(task)

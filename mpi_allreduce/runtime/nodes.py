@@ -3,6 +3,8 @@
 import atexit
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import or_
 
 import numpy as np
 from mpi4py import MPI
@@ -99,6 +101,14 @@ class NodeMemory:
                     looks += 1
                     self._patience(looks)
         sync()
+
+    def tell(self, word: int) -> None:
+        """Show a number to the others, who may look after the next barrier and before the one that follows."""
+        self._flags[self.rank][1] = word
+
+    def told(self) -> int:
+        """The bits that are set in any rank's number."""
+        return reduce(or_, (flag[1] for flag in self._flags))
 
     def missing(self) -> list[int]:
         """Local ranks that have not come to the barrier at which this one waits."""

@@ -2,6 +2,7 @@
 
 import os
 import weakref
+from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
@@ -11,8 +12,9 @@ from ..memory import elements
 from ..memory.operators import divide
 from .arguments import Call
 from .communicator import Private
-from .execution import Execution, Task
+from .execution import Execution, Tally, Task
 from .methods import bind
+from .nonfinite import POLICIES
 from .progress import Running, UnfinishedError, anything_running, run_beside
 
 __all__ = ["Plan"]
@@ -40,18 +42,20 @@ class Plan:
     op : Operator
     channels : int
         Slices of the buffer that run the schedule independently of each other.
+    codec : Codec or None
     """
 
-    def __init__(self, call: Call, private: Private, tags: list[int]):
+    def __init__(self, call: Call, private: Private, tags: list[int], keys: Iterator[int]):
         self.sendbuf = call.sendbuf
         self.recvbuf = call.recvbuf
         self.algorithm = call.algorithm
         self.choice = call.choice
         self.op = call.op
+        self.codec = call.codec
         self.channels = len(tags)
         self._rank, self._size = private.comm.rank, private.comm.size
         self._patience = private.patience
-        self._execution = bind(_task(call, private, tags))
+        self._execution = bind(_task(call, private, tags, keys))
         self._finish = partial(divide, elements(call.recvbuf), self._size) if call.op.mean else None
         self._running: Running | None = None
         self._timeout = timeout_from_environment()
@@ -60,8 +64,13 @@ class Plan:
 
     @property
     def sent_bytes(self) -> int | None:
-        """What this rank sends in one run; None if unknown (the vendor's)."""
+        """What this rank sends in one run (with a codec whose size varies: at most); None if unknown (the vendor's)."""
         return self._execution.sent_bytes
+
+    @property
+    def last_run(self) -> Tally | None:
+        """With a codec: what the last run sent, found, and spent on the codec; None without."""
+        return self._execution.tally
 
     @property
     def scratch_bytes(self) -> int:
@@ -69,7 +78,7 @@ class Plan:
 
         A schedule needs room for what is reduced when it arrives: in place one message of at most ``segment_bytes`` for
         each peer of a round (out of place often none, as it lands in ``recvbuf``), and small scattered blocks packed
-        for the wire.  So it is bounded by the wire: the messages that a rank has in flight at once.  ``shared`` and
+        for the wire; with a codec the encoded buffer, and the messages of a round.  So it is bounded by the wire: the messages that a rank has in flight at once.  ``shared`` and
         ``hierarchical`` use one window for all plans of a communicator, ``reproducible`` 2.5 buffers besides.  What
         plans give up goes to a pool that later ones draw from.
         """
@@ -232,13 +241,16 @@ def timeout_from_environment() -> float | None:
     return seconds
 
 
-def _task(call: Call, private: Private, tags: list[int]) -> Task:
+def _task(call: Call, private: Private, tags: list[int], keys: Iterator[int]) -> Task:
     send = None
     if call.sendbuf is not None:
         send = elements(call.sendbuf).view()
         send.flags.writeable = False  # so that no function of the user's can change the contribution
     receive = elements(call.recvbuf)
-    return Task(private, private.comm, tags, call.algorithm, send, receive, call.op, call.segment_bytes)
+    return Task(
+        private, private.comm, tags, call.algorithm, send, receive, call.op, call.segment_bytes,
+        call.codec, keys, POLICIES[call.nan], call.feedback,
+    )  # fmt: skip
 
 
 class _Freed(Execution):

@@ -18,20 +18,33 @@ def resolved(call: Call, state: Private) -> Call:
     prefix, inner = call.algorithm.rpartition(":")[::2]
     if inner != AUTO:
         return call
-    choice = choose(call, state)
+    choice = choose(call, state) if call.codec is None else _choose_for_codec(call, state)
     return replace(call, algorithm=f"{prefix}:{choice.algorithm}" if prefix else choice.algorithm, choice=choice)
 
 
-def choose(call: Call, state: Private) -> Choice:
-    """What ``auto`` means for a call; collective for the first such call on a communicator."""
+def _situation(call: Call, state: Private) -> Situation:
     nodes, crowded = state.shape
-    situation = Situation(
+    return Situation(
         library=state.library,
         ranks=state.comm.size,
         nodes=nodes,
         crowded=crowded,
         native=is_native(call.recvbuf.dtype, call.op),
     )
+
+
+def _choose_for_codec(call: Call, state: Private) -> Choice:
+    """A codec's user wants few bytes and a small error, whatever the table says of numbers that travel as they are."""
+    situation = _situation(call, state)
+    several = 1 < situation.nodes < situation.ranks
+    name = "hierarchical:pairwise" if several and state.has_windows else "pairwise"
+    reason = f"with codec {call.codec.name} each contribution is encoded once, and each result once, for any number of ranks"
+    return Choice(name, reason, situation, call.recvbuf.nbytes)
+
+
+def choose(call: Call, state: Private) -> Choice:
+    """What ``auto`` means for a call; collective for the first such call on a communicator."""
+    situation = _situation(call, state)
 
     def allowed(name: str) -> bool:
         base = name.partition(":")[0]
