@@ -12,9 +12,9 @@ __all__ = ["Binding", "core_for"]
 class Binding:
     """Binds this rank while it lasts; a context manager, collective.
 
-    A launcher's own binding is respected: only where the ranks of a machine may all run on the same cores, and there are
-    enough of them, each gets a core of its own, spread evenly.  Containers that call themselves hosts are one machine if
-    they share a kernel: each binding its only rank to its first core would crowd all of them there.
+    A launcher's own binding is respected: only where the ranks of a machine may all run on the same cores, and there
+    are enough of them, each gets a core of its own, spread evenly.  Containers that call themselves hosts are one
+    machine if they share a kernel: each binding its only rank to its first core would crowd all of them there.
 
     Attributes
     ----------

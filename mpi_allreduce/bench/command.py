@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from ..algorithms import names
+from ..codecs import NONE, codec_names
 from ..errors import UsageError
 from ..memory import OPERATORS, dtype_named
 from ..screen import console
@@ -45,6 +46,13 @@ def add_bench(commands) -> None:
         metavar="LIST",
         help=f"comma-separated; common: {', '.join(COMMON_NAMES)}; all, ours, auto, reproducible[:NAME], "
         f"{', '.join(_all_names())}; parameters as in knomial_tree:8, pipelined_chain:64, hierarchical:ring",
+    )
+    what(
+        "--codecs",
+        default=NONE,
+        metavar="LIST",
+        help=f"comma-separated: {NONE}, all, {', '.join(codec_names())}; parameters as in int8:block=128, topk:0.001. "
+        "A comma between parameters is written as +: int8:block=128+stochastic",
     )
     what("--sizes", default="4:16M", metavar="SIZES", type=sizes, help="bytes per rank: FIRST:LAST[:FACTOR] or a list")
     what("--dtype", default="float32", metavar="TYPE", type=dtypes, help="element type, e.g. bfloat16, float64_int")
@@ -99,6 +107,15 @@ def _algorithms(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(chosen))
 
 
+def _codecs(text: str) -> tuple[str, ...]:
+    chosen = [
+        name
+        for part in text.split(",")
+        for name in ((NONE, *codec_names()) if part.strip() == "all" else (part.strip().replace("+", ","),))
+    ]
+    return tuple(dict.fromkeys(chosen))
+
+
 def _checked(parse):
     """Let a parser's own words be argparse's."""
 
@@ -145,6 +162,7 @@ def _settings(args: argparse.Namespace) -> Settings:
         label=args.label,
         stall_seconds=args.stall_seconds,
         line_rate=args.line_rate,
+        codecs=_codecs(args.codecs),
     )
 
 
@@ -166,8 +184,14 @@ def _show(args: argparse.Namespace) -> int:
     screen = console(WIDTH)
     order = {known: i for i, known in enumerate(_all_names())}
 
+    codecs = {known.partition(":")[0]: i for i, known in enumerate((NONE, *codec_names()))}
+
+    def rank(row: dict) -> tuple:
+        algorithm, codec = (row[key].partition(":")[0] for key in ("algorithm", "codec"))
+        return row["bytes"], order.get(algorithm, len(order)), codecs.get(codec, len(codecs)), row["codec"]
+
     def in_order(rows: list[dict]) -> list[dict]:
-        return sorted(rows, key=lambda row: (row["bytes"], order.get(row["algorithm"].partition(":")[0], len(order))))
+        return sorted(rows, key=rank)
 
     try:
         launches = [(path, name, facts) for path in args.files for name, facts in read_launches(path).items()]

@@ -12,9 +12,10 @@ import numpy as np
 from mpi4py import MPI
 
 from ..algorithms import fitted, names
+from ..codecs import NONE, Bound, PowerSGD, get_codec
 from ..errors import UsageError
 from ..library import library_name
-from ..memory import OPERATORS, name_of
+from ..memory import OPERATORS, Kind, kind_of, name_of
 from ..runtime import Plan, UnsupportedError, algorithm_names, check_name, is_vendor, plan
 from ..screen import console
 from .binding import Binding
@@ -53,6 +54,7 @@ def check_settings(settings: Settings) -> None:
     if settings.op not in OPERATORS:
         raise ValueError(f"op: unknown operator {settings.op!r}; known are {', '.join(OPERATORS)}")
     OPERATORS[settings.op].kernel(settings.dtype, 1)
+    _check_codecs(settings)
     skew = Skew(settings.skew, 1, 0)
     if skew.active and settings.mode != "isolated":
         raise ValueError(
@@ -78,6 +80,18 @@ def check_settings(settings: Settings) -> None:
     ):
         if not fine:
             raise ValueError(f"{name}: expected {accepted}, got {getattr(settings, name)}")
+
+
+def _check_codecs(settings: Settings) -> None:
+    encoded = [name for name in settings.codecs if name != NONE]
+    for name in encoded:
+        get_codec(name)
+    if encoded and settings.op not in ("SUM", "AVG"):
+        raise ValueError(f"codecs: {encoded[0]} can be used with op SUM or AVG, not with {settings.op}")
+    if encoded and kind_of(settings.dtype) is not Kind.FLOATING:
+        raise ValueError(f"codecs: {encoded[0]} encodes floating-point numbers, not {name_of(settings.dtype)}")
+    if not all_cases(settings):
+        raise ValueError(f"codecs: none of the algorithms {', '.join(settings.algorithms)} can use {encoded[0]}")
 
 
 def run(settings: Settings, out: Path, comm: MPI.Intracomm = MPI.COMM_WORLD, resume: str = "") -> int:
@@ -192,7 +206,7 @@ class _Launch:
     def visit(self, case: Case, max_seconds: float) -> _Result:
         """Time one case, after validating it at the first visit; collective."""
         baseline = self._baseline(case.bytes) if self.timer.skew.active else 0.0
-        bound = [self._bind(case.algorithm, *buffers) for buffers in self._buffers(case.bytes)]
+        bound = [self._bind(case, *buffers) for buffers in self._buffers(case.bytes)]
         plans = [plan for plan, _ in bound]
         runs = [run for _, run in bound]
         send, receive, source = next(iter(self._buffers(case.bytes)))
@@ -200,10 +214,12 @@ class _Launch:
 
         def reduce(values: np.ndarray) -> np.ndarray:
             contribution[:] = values
-            return plans[0]()
+            return plans[0]().reshape(-1)
 
+        first = plans[0]
+        limit = self._error_bound(first)
         if case not in self._validated:
-            self._validated[case] = self.validator.judge(reduce, source)
+            self._validated[case] = self.validator.judge(reduce, source, limit)
         validation, bits = self._validated[case]
         for run in runs:
             run.restore()
@@ -212,8 +228,8 @@ class _Launch:
         measurement = self.timer.measure(runs, max_seconds, baseline)
         accumulated = self.settings.in_place and self.settings.mode == "streaming"
         result = reduce(source) if accumulated else receive
-        validation = self.validator.judge_again(validation, result, bits, repeats=not is_vendor(case.algorithm))
-        first = plans[0]
+        repeats = not is_vendor(case.algorithm) and not (first.codec and first.codec.chance)
+        validation = self.validator.judge_again(validation, result, bits, limit, repeats=repeats)
         sent = -1 if first.sent_bytes is None else self.comm.allreduce(first.sent_bytes, MPI.MAX)
         attributes = {
             "buffers": len(plans),
@@ -227,6 +243,9 @@ class _Launch:
             "reason": first.choice.reason if first.choice else "",
             "native_op": first.native_op,
             "baseline": baseline,
+            "bound": validation.bound,
+            "max_error": validation.max_error,
+            **self._codec_facts(plans),
         }
         for made in plans:
             made.free()
@@ -235,18 +254,36 @@ class _Launch:
     def _buffers(self, size: int):
         return self.arena.buffers(size, self.buffers[size])
 
-    def _bind(self, algorithm: str, send: np.ndarray, receive: np.ndarray, source: np.ndarray) -> tuple[Plan, Run]:
+    def _bind(self, case: Case, send: np.ndarray, receive: np.ndarray, source: np.ndarray) -> tuple[Plan, Run]:
         op = OPERATORS[self.settings.op]
+        shape = _shape(case.codec, receive.size)
+        target, contribution = receive.reshape(shape), send.reshape(shape)
         if self.settings.in_place:
-            made = plan(self.comm, MPI.IN_PLACE, receive, op=op, algorithm=algorithm)
-            return made, Run(made, _copier(receive, source))
-        made = plan(self.comm, send, receive, op=op, algorithm=algorithm)
-        return made, Run(made, _copier(send, source))
+            contribution = MPI.IN_PLACE
+        made = plan(self.comm, contribution, target, op=op, algorithm=case.algorithm, codec=case.codec)
+        return made, Run(made, _copier(receive if self.settings.in_place else send, source))
+
+    def _error_bound(self, made: Plan) -> Bound | None:
+        """As rank 0 knows it, which takes part everywhere."""
+        return self.comm.bcast(made.error_bound if self.comm.rank == 0 else None) if made.codec else None
+
+    def _codec_facts(self, plans: list[Plan]) -> dict[str, object]:
+        """What the codec did, on the busiest rank: bytes of the last run, mean seconds of all."""
+        tallies = [made.last_run for made in plans]
+        if tallies[0] is None:
+            return {}
+        runs = max(sum(tally.runs for tally in tallies), 1)
+        encode = sum(tally.all_encode_seconds + tally.encode_seconds for tally in tallies) / runs
+        decode = sum(tally.all_decode_seconds + tally.decode_seconds for tally in tallies) / runs
+        sent = max(tally.sent_bytes for tally in tallies)
+        found = self.comm.allgather((sent, encode + decode, encode, decode))
+        _, _, encode, decode = max(found, key=lambda f: f[1])
+        return {"wire_bytes": max(f[0] for f in found), "encode_seconds": encode, "decode_seconds": decode}
 
     def _baseline(self, size: int) -> float:
         """The vendor's time without skew, to which delays are scaled."""
         if size not in self._baselines:
-            made, run = self._bind("vendor", *next(iter(self._buffers(size))))
+            made, run = self._bind(Case("vendor", size), *next(iter(self._buffers(size))))
             times = np.empty(BASELINE_REPETITIONS)
             for i in range(BASELINE_REPETITIONS):
                 run.restore()
@@ -284,6 +321,14 @@ def _rounds(case: Case, ranks: int) -> int:
     return int(algorithm.cost.rounds(ranks, **algorithm.symbols))
 
 
+def _shape(codec: str, count: int) -> tuple[int, ...]:
+    """PowerSGD gets the matrix that is nearest to a square."""
+    if codec == NONE or not isinstance(get_codec(codec), PowerSGD):
+        return (count,)
+    rows = next(n for n in range(int(count**0.5), 0, -1) if count % n == 0)
+    return (rows, count // rows)
+
+
 def _copier(target: np.ndarray, source: np.ndarray) -> Callable[[], None]:
     return lambda: np.copyto(target, source)
 
@@ -318,7 +363,7 @@ class _Report:
     def _take_up(self, cases: list[Case]) -> None:
         """What the unfinished launch has measured; cases that it could not run are not tried again."""
         for row in read(self.recorder.path, self.recorder.launch):
-            case = Case(row["algorithm"], row["bytes"])
+            case = Case(row["algorithm"], row["bytes"], row["codec"])
             if "skipped" in row:
                 cases.remove(case)
                 continue
@@ -366,7 +411,7 @@ class _Report:
             "count": case.bytes // s.dtype.itemsize,
             "dtype": name_of(s.dtype),
             "op": s.op,
-            "codec": "none",
+            "codec": case.codec,
             "memory": "host",
             "mode": s.mode,
             "skew": s.skew,
@@ -387,7 +432,14 @@ class _Report:
             self.recorder.finish()
         rows = read(path, launch)
         order = {name: i for i, name in enumerate(algorithm_names())}
-        rows.sort(key=lambda row: (row["bytes"], order.get(row["algorithm"].partition(":")[0], len(order))))
+        codecs = self.settings.codecs
+        rows.sort(
+            key=lambda row: (
+                row["bytes"],
+                order.get(row["algorithm"].partition(":")[0], len(order)),
+                codecs.index(row["codec"]),
+            )
+        )
         if rows:
             print_rows(self.screen, rows, self.heading, self.settings.as_dict())
         self.screen.print(f"Record: {path} ({launch})", soft_wrap=True)

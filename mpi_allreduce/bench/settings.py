@@ -5,11 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..codecs import NONE
 from ..memory import dtype_named, name_of
 
 __all__ = ["Case", "Settings", "all_cases", "format_bytes", "parse_bytes", "parse_rate", "parse_sizes"]
 
 MODES = ("isolated", "streaming")
+NEVER_ENCODED = ("vendor", "vendor_persistent", "reproducible", "shared")  # left out where there is a codec
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -22,13 +24,15 @@ class Case:
     algorithm : str
     bytes : int
         Size of the buffer on each rank.
+    codec : str
     """
 
     algorithm: str
     bytes: int
+    codec: str = NONE
 
     def __str__(self) -> str:
-        return f"{self.algorithm} {format_bytes(self.bytes)}"
+        return f"{self.algorithm} {'' if self.codec == NONE else f'{self.codec} '}{format_bytes(self.bytes)}"
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,7 @@ class Settings:
         Abort if nothing was finished for so long.
     line_rate : float
         Bits per second of a link, to compare bus bandwidth with; 0 if unknown.
+    codecs : tuple of str
     """
 
     algorithms: tuple[str, ...]
@@ -89,6 +94,7 @@ class Settings:
     label: str = ""
     stall_seconds: float = 300.0
     line_rate: float = 0.0
+    codecs: tuple[str, ...] = (NONE,)
 
     def as_dict(self) -> dict[str, object]:
         """Plain values for a record."""
@@ -97,15 +103,22 @@ class Settings:
     @classmethod
     def from_dict(cls, values: dict) -> "Settings":
         """The settings of a record."""
-        tuples = {key: tuple(values[key]) for key in ("algorithms", "sizes", "repetitions")}
+        lists = ("algorithms", "sizes", "repetitions", "codecs")
+        tuples = {key: tuple(values[key]) for key in lists if key in values}
         return cls(**{**values, **tuples, "dtype": dtype_named(values["dtype"])})
 
 
 def all_cases(settings: Settings) -> list[Case]:
-    """Every algorithm at every size, sizes being whole elements and at least one."""
+    """Every algorithm at every size with every codec that it can use, sizes being whole elements and at least one."""
     itemsize = settings.dtype.itemsize
     sizes = sorted({max(size // itemsize, 1) * itemsize for size in settings.sizes})
-    return [Case(algorithm, size) for size in sizes for algorithm in settings.algorithms]
+    return [
+        Case(algorithm, size, codec)
+        for size in sizes
+        for algorithm in settings.algorithms
+        for codec in settings.codecs
+        if codec == NONE or algorithm.partition(":")[0] not in NEVER_ENCODED
+    ]
 
 
 def parse_bytes(text: str) -> int:

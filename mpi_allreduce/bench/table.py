@@ -6,9 +6,10 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from ..codecs import NONE
 from .settings import format_bytes
 
-__all__ = ["WIDTH", "closing_lines", "print_rows", "ratio_tables", "results_table"]
+__all__ = ["WIDTH", "closing_lines", "codec_table", "print_rows", "ratio_tables", "results_table"]
 
 Row = dict[str, object]
 ENOUGH = 6  # visits: the range of fewer is no 95 % interval, and proves nothing
@@ -33,7 +34,7 @@ def results_table(rows: Sequence[Row], line_rate: float = 0.0) -> Table:
     for size in _sizes(rows):
         here = [row for row in rows if row["bytes"] == size]
         vendor = _vendor(here)
-        best = min(here, key=lambda row: row["median"])
+        best = min(_exact(here) or here, key=lambda row: row["median"])
         for row in here:
             cells = [format_bytes(size) if row is here[0] else "", *_cells(row, vendor, row is best)]
             if line_rate:
@@ -46,7 +47,7 @@ def _cells(row: Row, vendor: Row | None, best: bool) -> list[str]:
     ratio = f"{vendor['median'] / row['median']:.2f}" if vendor and row is not vendor else "-"
     error = f"{row['error']:.1e}" if row["error"] else "0"
     return [
-        row["algorithm"] + (" *" if best else ""),
+        _label(row) + (" *" if best else ""),
         _us(row["median"]),
         f"{_us(row['low'])} .. {_us(row['high'])}",
         _us(row["p99"]),
@@ -61,8 +62,8 @@ def _cells(row: Row, vendor: Row | None, best: bool) -> list[str]:
 
 def ratio_tables(rows: Sequence[Row]) -> Iterator[Table]:
     """How many times faster than MPI_Allreduce: a line for each size, a column for each algorithm; as wide as fits."""
-    names = list(dict.fromkeys(row["algorithm"] for row in rows if row["algorithm"] != "vendor"))
-    medians = {(row["bytes"], row["algorithm"]): row["median"] for row in rows}
+    names = list(dict.fromkeys(_label(row) for row in rows if row["algorithm"] != "vendor"))
+    medians = {(row["bytes"], _label(row)): row["median"] for row in rows}
     sizes = [size for size in _sizes(rows) if (size, "vendor") in medians]
     ratios = {
         size: {n: medians[size, "vendor"] / medians[size, n] for n in names if (size, n) in medians} for size in sizes
@@ -84,8 +85,55 @@ def ratio_tables(rows: Sequence[Row]) -> Iterator[Table]:
 
 def _broken(name: str) -> str:
     """A name in two lines."""
-    mark = next((mark for mark in (":", "_") if mark in name), "")
+    mark = next((mark for mark in (" ", ":", "_") if mark in name), "")
     return name.replace(mark, f"{mark.strip('_')}\n", 1) if mark else f"{name}\n"
+
+
+def codec_table(rows: Sequence[Row]) -> Table | None:
+    """Where the time of encoded cases goes, what they send, how far they are from the exact sum; None without any."""
+    encoded = [row for row in rows if "wire_bytes" in row]
+    if not encoded:
+        return None
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
+    for name in ("size\n", "algorithm\n", "codec\n"):
+        table.add_column(name, justify="right" if name.startswith("size") else "left", no_wrap=True)
+    for name in (
+        "sent\nbytes", "fewer\n", "encode\nus", "decode\nus", "wire\nus", "none\n/codec", "vendor\n/codec", "error\n",
+        "bound\n", "largest\nerror", "pays below\nGbit/s",
+    ):  # fmt: skip
+        table.add_column(name, justify="right", no_wrap=True)
+    for i, row in enumerate(encoded):
+        here = [r for r in rows if r["bytes"] == row["bytes"]]
+        plain = next((r for r in _exact(here) if r["algorithm"] == row["algorithm"]), None)
+        vendor = _vendor(here)
+        spent = row["encode_seconds"] + row["decode_seconds"]
+        last = i + 1 == len(encoded) or encoded[i + 1]["bytes"] != row["bytes"]
+        table.add_row(
+            format_bytes(row["bytes"]) if i == 0 or encoded[i - 1]["bytes"] != row["bytes"] else "",
+            row["algorithm"],
+            row["codec"],
+            str(row["wire_bytes"]),
+            f"{plain['sent_bytes'] / row['wire_bytes']:.2f}" if plain and row["wire_bytes"] else "-",
+            _us(row["encode_seconds"]),
+            _us(row["decode_seconds"]),
+            _us(max(row["median"] - spent, 0)),
+            f"{plain['median'] / row['median']:.2f}" if plain else "-",
+            f"{vendor['median'] / row['median']:.2f}" if vendor else "-",
+            f"{row['error']:.1e}",
+            f"{row['bound']:.1e}" if row["bound"] < float("inf") else "none",
+            f"{row['max_error']:.1e}",
+            _break_even(row, plain),
+            end_section=last,
+        )
+    return table
+
+
+def _break_even(row: Row, plain: Row | None) -> str:
+    """The speed of each rank's wire at which the bytes saved take as long to send as the codec takes."""
+    spent = row["encode_seconds"] + row["decode_seconds"]
+    if not plain or plain["sent_bytes"] <= row["wire_bytes"] or not spent:
+        return "-"
+    return f"{(plain['sent_bytes'] - row['wire_bytes']) * 8 / spent / 1e9:.2f}"
 
 
 def closing_lines(rows: Sequence[Row], ci: float) -> list[str]:
@@ -124,16 +172,47 @@ def closing_lines(rows: Sequence[Row], ci: float) -> list[str]:
             f"{uncertain} of {len(timed)} intervals are wider than the {ci:.1%} asked for (median "
             f"{widths[len(widths) // 2]:.0%}, worst {widths[-1]:.0%}): more --max-seconds or a quieter machine helps."
         )
+    lines += _codec_lines(timed)
     lines.append(_correctness(timed))
     for reason in sorted({(row["algorithm"], row["skipped"]) for row in rows if "skipped" in row}):
         lines.append(f"Not run: {reason[0]}: {reason[1]}.")
     return lines
 
 
+def _codec_lines(rows: Sequence[Row]) -> list[str]:
+    """Which codecs pay here, which do not, at the largest size."""
+    size = max(row["bytes"] for row in rows)
+    here = [row for row in rows if row["bytes"] == size]
+    gains: dict[str, float] = {}
+    for row in here:
+        plain = next((r for r in _exact(here) if r["algorithm"] == row["algorithm"]), None)
+        if "wire_bytes" in row and plain:
+            gains[row["codec"]] = max(gains.get(row["codec"], 0.0), plain["median"] / row["median"])
+    if not gains:
+        return []
+    texts = []
+    for word, chosen in (
+        ("faster", {name: gain for name, gain in gains.items() if gain > 1}),
+        ("slower", {name: gain for name, gain in gains.items() if gain <= 1}),
+    ):
+        if chosen:
+            ranked = sorted(chosen, key=chosen.get, reverse=True)
+            texts.append(f"{word}: " + ", ".join(f"{name} ({chosen[name]:.2f} x)" for name in ranked))
+    return [f"Codecs beside the same algorithm without one, at {format_bytes(size)}: {'; '.join(texts)}."]
+
+
+def _exact(rows: Iterable[Row]) -> list[Row]:
+    return [row for row in rows if row["codec"] == NONE]
+
+
+def _label(row: Row) -> str:
+    return row["algorithm"] if row["codec"] == NONE else f"{row['algorithm']} {row['codec']}"
+
+
 def _verdict(rows: Sequence[Row]) -> tuple[str, float, str] | None:
     """Our best at one size against the vendor: (win | lose | tie, vendor / ours, name)."""
     vendor = _vendor(rows)
-    ours = [row for row in rows if not _is_vendor(row)]
+    ours = [row for row in _exact(rows) if not _is_vendor(row)]
     if not vendor or not ours or vendor["ranks"] == 1:
         return None
     best = min(ours, key=lambda row: row["median"])
@@ -149,8 +228,8 @@ def _verdict(rows: Sequence[Row]) -> tuple[str, float, str] | None:
 
 def _correctness(rows: Sequence[Row]) -> str:
     wrong = [row for row in rows if row["wrong"]]
-    varying = sorted({row["algorithm"] for row in rows if not row["repeatable"]})
-    unequal = sorted({row["algorithm"] for row in rows if not row["identical"]})
+    varying = sorted({_label(row) for row in rows if not row["repeatable"] and row["codec"] == NONE})
+    unequal = sorted({_label(row) for row in rows if not row["identical"]})
     text = "Every result is right" if not wrong else f"WRONG results in {len(wrong)} of {len(rows)} cases"
     if varying:
         text += f"; other bits from run to run: {', '.join(varying)}"
@@ -167,6 +246,8 @@ def print_rows(screen: Console, rows: Sequence[Row], heading: str, settings: dic
         screen.print(results_table(timed, settings.get("line_rate", 0.0)))
         for summary in ratio_tables(timed):
             screen.print(summary)
+        if codecs := codec_table(timed):
+            screen.print(codecs)
     for line in closing_lines(rows, settings["ci"]):
         screen.print(line, soft_wrap=True)
 

@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 from mpi4py import MPI
 
+from ..codecs import Bound
 from ..memory import OPERATORS, Kind, kind_of, widened
 from ..memory.operators import divide
 from ..runtime import plan
@@ -34,12 +35,18 @@ class Validation:
         Whether all ranks hold the same bits.
     repeatable : bool
         Whether the last timed run gave the same bits as the first one.
+    max_error : float
+        The largest error of any element, on the same data.
+    bound : float
+        With a codec: the a-priori bound of ``error`` (inf if it has none), beyond which all elements count as wrong.
     """
 
     wrong: int
     error: float
     identical: bool
     repeatable: bool = True
+    max_error: float = 0.0
+    bound: float = 0.0
 
 
 class Reference:
@@ -69,18 +76,40 @@ class Reference:
         # Each of p-1 additions (and the division) rounds by at most half an ulp of a partial sum <= total.
         limits = ml_dtypes.finfo(source.dtype)
         roundings = max(comm.size - 1, 1) + 1
+        # The sum over ranks of the L2 norms of their first n elements, for every n.
+        mine = np.sqrt(np.cumsum(np.square(np.abs(mine)).astype(np.float64)))
+        self.norms = plan(comm, mine, op=OPERATORS["SUM"], algorithm="vendor")()
+        if operator.mean:
+            divide(self.norms, comm.size)
         self.bound = roundings * (total * float(limits.eps) + float(limits.smallest_subnormal))
 
-    def judge(self, result: np.ndarray) -> tuple[int, float]:
-        """Wrong elements, and the relative L2 error, of a result on this rank."""
+    def judge(self, result: np.ndarray, limit: float | None = None) -> tuple[int, float, float]:
+        """Wrong elements, the relative L2 error and the largest error, of a result on this rank.
+
+        With a ``limit`` of the L2 error, that of an encoded sum, either all elements are wrong or none is.
+        """
         result = result[:MOST]
         values = self.values[: result.size]
         if self.exact:
-            return int(np.count_nonzero(result != values)), 0.0
+            return int(np.count_nonzero(result != values)), 0.0, 0.0
         difference = np.abs(result.astype(self.wide) - values)
-        norm = _norm(values)
-        wrong = np.count_nonzero(~(difference <= self.bound[: result.size]))
-        return int(wrong), _norm(difference) / norm if norm else 0.0
+        norm, error = _norm(values), _norm(difference)
+        if limit is None:
+            wrong = np.count_nonzero(~(difference <= self.bound[: result.size]))
+        else:
+            wrong = 0 if error <= limit else result.size
+        return int(wrong), error / norm if norm else 0.0, float(difference.max(initial=0))
+
+    def limit(self, bound: Bound, count: int) -> float:
+        """The largest L2 error that a codec's bound allows in the first ``count`` elements."""
+        count = min(count, self.values.size)
+        # Rounding of the data's own type comes on top, where that is coarser than float32.
+        return bound.relative * float(self.norms[count - 1]) + bound.absolute * count**0.5 + _norm(self.bound[:count])
+
+    def relative(self, limit: float, count: int) -> float:
+        """A limit in terms of the exact result's norm."""
+        norm = _norm(self.values[:count])
+        return limit / norm if norm else 0.0
 
 
 class Validator:
@@ -103,8 +132,12 @@ class Validator:
             divide(self.expected, comm.size)
         self.reference = Reference(comm, source, op)
 
-    def judge(self, run: Callable[[np.ndarray], np.ndarray], source: np.ndarray) -> tuple[Validation, int]:
+    def judge(
+        self, run: Callable[[np.ndarray], np.ndarray], source: np.ndarray, bound: Bound | None = None
+    ) -> tuple[Validation, int]:
         """Validate ``run``, which reduces the given input and returns the result.
+
+        Integers, whose exact sum is known, serve only without a codec; with one, its a-priori ``bound`` does.
 
         Returns
         -------
@@ -114,26 +147,36 @@ class Validator:
             This rank's digest of the result on ``source``, to be compared with later runs.
         """
         count = source.size
-        result = run(np.resize(self.mine, count))
-        wrong = int(np.count_nonzero(result != np.resize(self.expected, count)))
+        wrong, limit = 0, None
+        if bound is None:
+            result = run(np.resize(self.mine, count))
+            wrong = int(np.count_nonzero(result != np.resize(self.expected, count)))
+        else:
+            limit = self.reference.limit(bound, count)
         result = run(source)
-        out_of_bound, error = self.reference.judge(result)
+        out_of_bound, error, largest = self.reference.judge(result, limit)
         mine = digest(result)
-        found = self.comm.allgather((wrong + out_of_bound, error, mine))
+        found = self.comm.allgather((wrong + out_of_bound, error, largest, mine))
+        wrong, errors, largest, digests = zip(*found, strict=True)
         validation = Validation(
-            wrong=sum(w for w, _, _ in found),
-            error=max(e for _, e, _ in found),
-            identical=len({d for _, _, d in found}) == 1,
+            wrong=sum(wrong),
+            error=max(errors),
+            identical=len(set(digests)) == 1,
+            max_error=max(largest),
+            bound=0.0 if limit is None else self.reference.relative(limit, count),
         )
         return validation, mine
 
-    def judge_again(self, before: Validation, result: np.ndarray, bits: int, *, repeats: bool) -> Validation:
+    def judge_again(
+        self, before: Validation, result: np.ndarray, bits: int, bound: Bound | None = None, *, repeats: bool
+    ) -> Validation:
         """Add what a later result on the same data shows to what was found before; collective.
 
         An algorithm that always ``repeats`` its bits is wrong where it does not; others may be off by rounding.
         """
         same = digest(result) == bits
-        wrong = 0 if same else max(self.reference.judge(result)[0], int(repeats))
+        limit = None if bound is None else self.reference.limit(bound, result.size)
+        wrong = 0 if same else max(self.reference.judge(result, limit)[0], int(repeats))
         found = self.comm.allgather((wrong, same))
         return replace(before, wrong=before.wrong + sum(w for w, _ in found), repeatable=all(same for _, same in found))
 

@@ -6,9 +6,10 @@ from .feedback import ErrorFeedback, Residual
 from .packet import HEADER_BYTES, Flags, Packer, packet_bytes
 
 # Each of these registers its codecs, in the order of the tables.
-from . import floats, integers, signs, sparse, bounded
+from . import floats, integers, signs, sparse, bounded, lowrank
+from .lowrank import PowerSGD
 
 __all__ = [
-    "CHUNK", "HEADER_BYTES", "NONE", "Bound", "Codec", "Coder", "ErrorFeedback", "Flags", "Glance", "Packer", "Residual",
-    "codec_names", "get_codec", "packet_bytes",
+    "CHUNK", "HEADER_BYTES", "NONE", "Bound", "Codec", "Coder", "ErrorFeedback", "Flags", "Glance", "Packer",
+    "PowerSGD", "Residual", "codec_names", "get_codec", "packet_bytes",
 ]  # fmt: skip

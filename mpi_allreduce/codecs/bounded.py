@@ -39,8 +39,8 @@ class Bounded(Codec):
         return LENGTH_BYTES + padded(4 * count)
 
     def bound(self) -> Bound:
-        """As asked for."""
-        return Bound(absolute=self.error)
+        """As asked for, and the rounding of float32."""
+        return Bound(2.0**-24, self.error)
 
     def coder(self) -> Coder:
         return _BoundedCoder(self)

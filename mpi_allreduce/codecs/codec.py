@@ -20,16 +20,18 @@ ALIGNMENT = 8  # bytes: every chunk on the wire begins at a multiple
 class Bound(NamedTuple):
     """How far ``decode(encode(x))`` may be from x, whatever the finite numbers x that do not overflow.
 
+    The L2 norm of the error of n elements is at most ``relative * norm(x) + absolute * sqrt(n)``.
+
     Attributes
     ----------
     relative : float
-        Of the L2 norm of the error to that of x; inf if there is no such bound.
+        inf if there is no bound.
     absolute : float
-        Of the error of any element; inf if there is no such bound.  The smaller of both bounds holds.
+        For each element.
     """
 
-    relative: float = np.inf
-    absolute: float = np.inf
+    relative: float
+    absolute: float = 0.0
 
 
 class Glance(NamedTuple):
@@ -76,6 +78,7 @@ class Codec(ABC):
 
     fixed = True  # every chunk of a given size takes the same number of bytes
     largest = float(np.finfo(np.float32).max)  # larger magnitudes overflow
+    chance = False  # other results from run to run
     needs_whole = False  # must know the largest magnitude of the whole contribution beforehand
 
     @abstractmethod

@@ -38,7 +38,7 @@ class Fp16(Codec):
 
     def bound(self) -> Bound:
         """Half a unit in the last place of 11 bits; below 2**-14 half the spacing of the subnormals."""
-        return Bound(relative=2.0**-11, absolute=np.inf) if self.predivide == 1 else Bound()
+        return Bound(2.0**-11, 2.0**-25 * self.predivide)
 
     def coder(self) -> Coder:
         return _Fp16Coder(self)
@@ -124,7 +124,7 @@ class Bf16(Codec):
 
     def bound(self) -> Bound:
         """Half a unit in the last place of 8 bits."""
-        return Bound(relative=2.0**-8)
+        return Bound(2.0**-8)
 
     def coder(self) -> Coder:
         return _Bf16Coder()
@@ -164,7 +164,7 @@ class Fp8(Codec):
         """Half a unit in the last place, and half of the smallest number for what is that much below the peak."""
         limits = ml_dtypes.finfo(self.dtype)
         tiny = float(limits.smallest_subnormal) / 2 / float(limits.max)
-        return Bound(relative=2.0**-self.mantissa + tiny * self.block**0.5)
+        return Bound(2.0**-self.mantissa + tiny * self.block**0.5)
 
     def coder(self) -> Coder:
         return _Fp8Coder(self)

@@ -33,6 +33,11 @@ class Integers(Codec):
         return (1 << (self.bits - 1)) - 1
 
     @property
+    def chance(self) -> bool:
+        """Whether results vary from run to run."""
+        return self.stochastic
+
+    @property
     def needs_whole(self) -> bool:
         """Whether the peak of the whole contribution is needed."""
         return self.whole
@@ -43,9 +48,9 @@ class Integers(Codec):
     def bound(self) -> Bound:
         """Half a step (a whole one if stochastic), which may be in all but one element of a group."""
         if self.whole:
-            return Bound()
+            return Bound(np.inf)
         step = (1.0 if self.stochastic else 0.5) / self.top
-        return Bound(relative=step * max(self.block - 1, 1) ** 0.5 + 2.0**-22)
+        return Bound(step * max(self.block - 1, 1) ** 0.5 + 2.0**-22)
 
     def coder(self) -> Coder:
         return _IntegerCoder(self)

@@ -13,6 +13,7 @@ from enum import IntFlag
 import numpy as np
 
 from .codec import CHUNK, Codec, Glance
+from .feedback import Observer
 
 __all__ = ["HEADER_BYTES", "Flags", "Packer", "packet_bytes"]
 
@@ -72,7 +73,7 @@ class Packer:
             self.whole = max((_peak(contribution[part]) for part in _parts(contribution.size)), default=0.0)
 
     def encode(
-        self, values: np.ndarray, wire: np.ndarray, first: int, flags: int, feedback: "Feedback | None" = None
+        self, values: np.ndarray, wire: np.ndarray, first: int, flags: int, feedback: Observer | None = None
     ) -> int:
         """Write a block.
 
@@ -84,7 +85,7 @@ class Packer:
             Number of the block's first element in the buffer.
         flags : int
             Already known of the block.
-        feedback : Feedback, optional
+        feedback : Observer, optional
             Is told of each chunk what was read and what will be decoded.
 
         Returns

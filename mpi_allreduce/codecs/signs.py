@@ -28,7 +28,7 @@ class Signs(Codec):
 
     def bound(self) -> Bound:
         """|x|^2 - |x|_1^2/n is less than |x|^2."""
-        return Bound(relative=1.0)
+        return Bound(1.0)
 
     def coder(self) -> Coder:
         return _SignCoder(self.block)

@@ -34,7 +34,7 @@ class TopK(Codec):
 
     def bound(self) -> Bound:
         """What is dropped is no more than its share of the squares; for the smallest chunks a little less."""
-        return Bound(relative=(1 - self.share / 2) ** 0.5)
+        return Bound((1 - self.share / 2) ** 0.5)
 
     def coder(self) -> Coder:
         return _TopKCoder(self)
@@ -113,7 +113,7 @@ class Threshold(Codec):
 
     def bound(self) -> Bound:
         """Whatever is sent is exact."""
-        return Bound(relative=1.0)
+        return Bound(1.0)
 
     def coder(self) -> Coder:
         return _ThresholdCoder(self)
@@ -148,6 +148,8 @@ class RandomK(Codec):
 
     share: float
 
+    chance = True
+
     def kept(self, count: int) -> int:
         """Elements of a chunk."""
         return min(count, max(1, round(self.share * count)))
@@ -157,7 +159,7 @@ class RandomK(Codec):
 
     def bound(self) -> Bound:
         """Anything may be dropped."""
-        return Bound(relative=1.0)
+        return Bound(1.0)
 
     def coder(self) -> Coder:
         return _RandomKCoder(self)

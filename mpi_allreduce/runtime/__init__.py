@@ -8,8 +8,10 @@ from .methods import algorithm_names, check_codec, check_name, is_vendor
 from .nonfinite import NonFiniteError
 from .plans import Plan
 from .progress import UnfinishedError, progress_thread
+from .replicas import DivergedError
 
 __all__ = [
-    "DisagreementError", "NonFiniteError", "Plan", "UnfinishedError", "UnsupportedError", "algorithm_names", "allreduce",
-    "as_operator", "check_codec", "check_name", "explain", "iallreduce", "is_vendor", "plan", "progress_thread",
+    "DisagreementError", "DivergedError", "NonFiniteError", "Plan", "UnfinishedError", "UnsupportedError", "algorithm_names",
+    "allreduce", "as_operator", "check_codec", "check_name", "explain", "iallreduce", "is_vendor",
+    "plan", "progress_thread",
 ]  # fmt: skip

@@ -1,11 +1,12 @@
 """Arguments of a call, checked as far as one rank can, before anything is sent."""
 
+import os
 from dataclasses import dataclass
 
 import numpy as np
 from mpi4py import MPI
 
-from ..codecs import NONE, Codec, ErrorFeedback, Residual, get_codec
+from ..codecs import NONE, Codec, ErrorFeedback, PowerSGD, Residual, get_codec
 from ..memory import BFLOAT16, OPERATORS, Operator, kind_of
 from ..tuning import Choice
 from .methods import algorithm_names, check_codec, check_name, check_type, keeps_order
@@ -13,6 +14,7 @@ from .nonfinite import POLICIES
 
 SEGMENT_BYTES = 4 << 20  # large enough for the wire, small enough that a reduction finds its operand in the cache
 MOST_CHANNELS = 64
+DIGEST = "MPI_ALLREDUCE_DIGEST"
 ENCODED_TYPES = [np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.float16), BFLOAT16]
 
 __all__ = ["SEGMENT_BYTES", "Call", "as_operator", "check_call", "check_comm"]
@@ -44,6 +46,10 @@ class Call:
     nan : str
         Name of a policy.
     feedback : Residual or None
+    digest : bool
+        Whether all ranks compare their results.
+    shape : tuple of int
+        Of both buffers, as they were given.
     """
 
     comm: MPI.Intracomm
@@ -57,6 +63,8 @@ class Call:
     codec: Codec | None = None
     nan: str = "raise"
     feedback: Residual | None = None
+    digest: bool = False
+    shape: tuple[int, ...] = ()
 
     @property
     def in_place(self) -> bool:
@@ -76,6 +84,7 @@ class Call:
             "codec": self.codec.name if self.codec else NONE,
             "nan": self.nan,
             "error_feedback": self.feedback is not None,
+            "digest": self.digest,
         }
 
 
@@ -101,6 +110,7 @@ def check_call(
     codec: str = NONE,
     nan: str = "raise",
     error_feedback: ErrorFeedback | Residual | None = None,
+    digest: bool | None = None,
 ) -> Call:
     """Turn the arguments of a call into a :class:`Call`.
 
@@ -128,14 +138,19 @@ def check_call(
         raise ValueError(f"segment_bytes: expected 1 .. 2**31 - 1, got {segment_bytes}")
     if channels is not None and not (isinstance(channels, int) and 1 <= channels <= MOST_CHANNELS):
         raise ValueError(f"channels: expected 1 .. {MOST_CHANNELS}, or None to choose, got {channels!r}")
-    found = _check_codec(codec, nan, algorithm, operator, receive.dtype)
+    found = _check_codec(codec, nan, algorithm, operator, receive)
     feedback = _check_feedback(error_feedback, found, algorithm, receive)
     return Call(
-        comm, send, receive, operator, algorithm, segment_bytes, channels, codec=found, nan=nan, feedback=feedback
-    )
+        comm, send, receive, operator, algorithm, segment_bytes, channels, codec=found, nan=nan, feedback=feedback,
+        digest=_from_environment(DIGEST) if digest is None else bool(digest), shape=receive.shape,
+    )  # fmt: skip
 
 
-def _check_codec(codec: object, nan: object, algorithm: str, op: Operator, dtype: np.dtype) -> Codec | None:
+def _from_environment(variable: str) -> bool:
+    return os.environ.get(variable, "0") not in ("", "0")
+
+
+def _check_codec(codec: object, nan: object, algorithm: str, op: Operator, receive: np.ndarray) -> Codec | None:
     if not isinstance(codec, str):
         raise TypeError(f'codec: expected a name such as "fp16" or "int8:block=256", got {codec!r}')
     if nan not in POLICIES:
@@ -143,11 +158,20 @@ def _check_codec(codec: object, nan: object, algorithm: str, op: Operator, dtype
     found = get_codec(codec)
     if found is None:
         return None
-    check_codec(algorithm)
+    low_rank = isinstance(found, PowerSGD)
+    if not low_rank:
+        check_codec(algorithm)
     if op.name not in ("SUM", "AVG"):
-        raise ValueError(f"codec: {codec} can be used with op SUM or AVG, not with {op.name}, which would amplify its error")
-    if dtype not in ENCODED_TYPES:
-        raise TypeError(f"codec: {codec} encodes {', '.join(map(str, ENCODED_TYPES))}, not {dtype}")
+        raise ValueError(
+            f"codec: {codec} can be used with op SUM or AVG, not with {op.name}, which would amplify its error"
+        )
+    types = ENCODED_TYPES[:2] if low_rank else ENCODED_TYPES
+    if receive.dtype not in types:
+        raise TypeError(f"codec: {codec} encodes {', '.join(map(str, types))}, not {receive.dtype}")
+    if low_rank and receive.ndim != 2:
+        raise ValueError(
+            f"codec: {codec} needs a 2-D array, got shape {receive.shape}; reduce vectors without it, as they are small"
+        )
     return found
 
 

@@ -36,6 +36,7 @@ def allreduce(
     codec: str = NONE,
     nan: str = "raise",
     error_feedback: ErrorFeedback | Residual | None = None,
+    digest: bool | None = None,
 ) -> np.ndarray:
     """Combine the arrays of all ranks elementwise, and give the result to all; collective, blocking.
 
@@ -53,8 +54,8 @@ def allreduce(
         or a function of two arrays, see :meth:`Operator.from_function`.
     algorithm : str
         A name listed by :func:`mpi_allreduce.algorithm_names`; its cost is in :mod:`mpi_allreduce.algorithms`.  Or
-        ``auto``, the default: what the decision table of this machine says (see ``mpi_allreduce tune``), else a built-in
-        rule; with a codec ``pairwise``.  :func:`explain` tells which and why.
+        ``auto``, the default: what the decision table of this machine says (see ``mpi_allreduce tune``), else a
+        built-in rule; with a codec ``pairwise``.  :func:`explain` tells which and why.
     commutative : bool, optional
         Of a function given as ``op``: whether it may be applied to ranks in any order.  Taken as False if left out.
     reproducible : bool
@@ -66,14 +67,17 @@ def allreduce(
         By default only if the environment variable MPI_ALLREDUCE_CHECK is 1.  Costs a small allgather.
     codec : str
         What blocks look like on the wire: ``none``, ``fp16``, ``int8:block=256``, ``topk:0.01``, ..., see
-        :mod:`mpi_allreduce.codecs`; for SUM and AVG of float32, float64, float16 and bfloat16.  Any schedule can use it;
-        ``hierarchical`` uses it between nodes only, and ``shared`` not at all.
+        :mod:`mpi_allreduce.codecs`; for SUM and AVG of float32, float64, float16 and bfloat16.  Any schedule can use
+        it; ``hierarchical`` uses it between nodes only, and ``shared`` not at all.
     nan : str
         What happens, with a codec, where a contribution is infinite or NaN, or overflows in the codec: ``raise``
-        NonFiniteError, let it ``pass`` (a group with one scale becomes NaN as a whole), or ``skip``: the result is zero.
-        All ranks do the same.
+        NonFiniteError, let it ``pass`` (a group with one scale becomes NaN as a whole), or ``skip``: the result is
+        zero.  All ranks do the same.
     error_feedback : ErrorFeedback or Residual, optional
         Remembers what the codec drops, and adds it to the next contribution.
+    digest : bool, optional
+        Compare the results of all ranks behind each run, and raise everywhere if they are not the same bits.  By
+        default only if the environment variable MPI_ALLREDUCE_DIGEST is 1.  Costs an allreduce of 16 bytes.
 
     Returns
     -------
@@ -88,6 +92,8 @@ def allreduce(
         With ``check``, on every rank, if ranks differ.
     NonFiniteError
         See ``nan``.
+    DivergedError
+        With ``digest``, on every rank.
 
     See Also
     --------
@@ -99,11 +105,11 @@ def allreduce(
     to 16 MiB of scratch memory among them.  The buffers themselves are not kept alive; what a function given as ``op``
     refers to is.
     """
-    simple = commutative is None and not reproducible and not check and codec == NONE
+    simple = commutative is None and not reproducible and not check and codec == NONE and digest is None
     if simple and recvbuf is not None and (known := recall(comm, sendbuf, recvbuf, op, algorithm)):
         known()
         return recvbuf
-    extra = (commutative, codec, nan, error_feedback)
+    extra = (commutative, codec, nan, error_feedback, digest)
     return _allreduce(comm, sendbuf, recvbuf, op, algorithm, extra, reproducible, check, simple)
 
 
@@ -116,10 +122,11 @@ def _allreduce(comm, sendbuf, recvbuf, op, algorithm, extra: tuple, reproducible
         recvbuf = np.empty_like(sendbuf, subok=False)
 
     def checked() -> Call:
-        commutative, codec, nan, feedback = extra
+        commutative, codec, nan, feedback, digest = extra
         return check_call(
-            comm, sendbuf, recvbuf, op, algorithm, commutative, codec=codec, nan=nan, error_feedback=feedback
-        )
+            comm, sendbuf, recvbuf, op, algorithm, commutative,
+            codec=codec, nan=nan, error_feedback=feedback, digest=digest,
+        )  # fmt: skip
 
     compared = wanted(check)
     if compared:
@@ -175,6 +182,7 @@ def plan(
     codec: str = NONE,
     nan: str = "raise",
     error_feedback: ErrorFeedback | Residual | None = None,
+    digest: bool | None = None,
     segment_bytes: int = SEGMENT_BYTES,
     channels: int | None = None,
 ) -> Plan:
@@ -182,7 +190,7 @@ def plan(
 
     Parameters
     ----------
-    comm, sendbuf, recvbuf, op, algorithm, commutative, reproducible, check, codec, nan, error_feedback
+    comm, sendbuf, recvbuf, op, algorithm, commutative, reproducible, check, codec, nan, error_feedback, digest
         As for :func:`allreduce`.
     segment_bytes : int
         Messages are cut into parts of at most this many bytes; the same on all ranks.
@@ -205,8 +213,9 @@ def plan(
 
     def checked() -> Call:
         return check_call(
-            comm, sendbuf, recvbuf, op, algorithm, commutative, segment_bytes, channels, codec, nan, error_feedback
-        )
+            comm, sendbuf, recvbuf, op, algorithm, commutative, segment_bytes, channels, codec, nan, error_feedback,
+            digest,
+        )  # fmt: skip
 
     if wanted(check):
         check_comm(comm)
@@ -260,6 +269,7 @@ def iallreduce(
     codec: str = NONE,
     nan: str = "raise",
     error_feedback: ErrorFeedback | Residual | None = None,
+    digest: bool | None = None,
 ) -> Plan:
     """Begin an allreduce, and return at once; collective, nonblocking.
 
@@ -268,7 +278,7 @@ def iallreduce(
 
     Parameters
     ----------
-    comm, sendbuf, recvbuf, op, algorithm, commutative, reproducible, check, codec, nan, error_feedback
+    comm, sendbuf, recvbuf, op, algorithm, commutative, reproducible, check, codec, nan, error_feedback, digest
         As for :func:`allreduce`.  The arrays must not be touched until the run is complete.
 
     Returns
@@ -287,7 +297,7 @@ def iallreduce(
     """
     made = plan(
         comm, sendbuf, recvbuf, op, algorithm, commutative=commutative, reproducible=reproducible, check=check,
-        codec=codec, nan=nan, error_feedback=error_feedback,
+        codec=codec, nan=nan, error_feedback=error_feedback, digest=digest,
     )  # fmt: skip
     return made.start()
 

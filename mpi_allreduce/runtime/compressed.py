@@ -1,5 +1,6 @@
 """A schedule whose blocks travel encoded."""
 
+import itertools
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from time import perf_counter
@@ -8,10 +9,11 @@ import numpy as np
 from mpi4py import MPI
 
 from ..algorithms import Algorithm, block_offset, fitted
-from ..codecs import Codec, Flags, Packer, packet_bytes
+from ..codecs import Bound, Codec, Flags, Packer, packet_bytes
 from ..memory import Scratch
+from ..simulate import result_bound
 from .encoding import Combine, Encode, EncodedRound, Encoding, Home, Parcel, finished_blocks_travel, lower
-from .execution import Execution, Step, Task, Tally
+from .execution import Execution, Step, Tally, Task
 from .progress import Progress
 
 __all__ = ["bind_compressed", "settle"]
@@ -58,6 +60,10 @@ class Compressed(Execution):
             running = [(channel, rounds) for channel, rounds in running if next(rounds, None) is not None]
             if running:
                 yield sum(channel.position for channel in self.channels)
+
+    def error_bound(self) -> Bound:
+        """Of the whole sum, as far as it is encoded."""
+        return result_bound(self.task.codec, self.task.name, self.task.comm.size)
 
     def where(self) -> str:
         waiting = [channel.where() for channel in self.channels if channel.position < len(channel.rounds)]
@@ -147,7 +153,7 @@ def _timed(calls: list[Step]) -> float:
 def _encoding(algorithm: Algorithm, rank: int, size: int, count: int, codec: Codec, segment: int) -> Encoding:
     blocks = algorithm.blocks(size)
     offsets = [block_offset(block, blocks, count) for block in range(blocks + 1)]
-    sizes = [packet_bytes(codec, stop - start) for start, stop in zip(offsets, offsets[1:], strict=False)]
+    sizes = [packet_bytes(codec, stop - start) for start, stop in itertools.pairwise(offsets)]
     travels = finished_blocks_travel(algorithm, size)
     return lower(algorithm.schedule(rank, size), sizes, fixed=codec.fixed, travels=travels, segment=segment)
 

@@ -1,7 +1,7 @@
 """A schedule lowered for a codec: which blocks are encoded when, what travels, and what is done with what arrives.
 
-This is pure, as :mod:`.program` is for numbers that travel as they are.  Each block has a place on the **wire image**, a
-memory of the size of the encoded buffer.  What makes all ranks end with the same bits:
+This is pure, as :mod:`.program` is for numbers that travel as they are.  Each block has a place on the **wire image**,
+a memory of the size of the encoded buffer.  What makes all ranks end with the same bits:
 
 * A block is encoded when it is first sent.  From then on its value is what its packet decodes to, on the sender too;
   so both sides of a butterfly add Q(a) + Q(b).
@@ -21,7 +21,17 @@ from typing import NamedTuple
 
 from ..algorithms import COPY, REDUCE_LEFT, Algorithm, Exchange, Round
 
-__all__ = ["Combine", "Encode", "Encoding", "EncodedRound", "Home", "Landed", "Parcel", "finished_blocks_travel", "lower"]
+__all__ = [
+    "Combine",
+    "Encode",
+    "Encoding",
+    "EncodedRound",
+    "Home",
+    "Landed",
+    "Parcel",
+    "finished_blocks_travel",
+    "lower",
+]
 
 
 class Home(Enum):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from mpi4py import MPI
 
-from ..codecs import Codec, Flags, Residual
+from ..codecs import Bound, Codec, Flags, Residual
 from ..memory import Operator
 from ..memory.operators import Kernel
 from .progress import Progress
@@ -54,6 +54,8 @@ class Task:
         finite, or overflowed in the codec.
     feedback : Residual or None
         Error feedback for this buffer.
+    shape : tuple of int
+        Of the user's array.
     """
 
     private: "Private"
@@ -68,6 +70,7 @@ class Task:
     keys: Iterator[int] | None = None
     when_nonfinite: Callable[[np.ndarray, Flags, Codec], None] | None = None
     feedback: Residual | None = None
+    shape: tuple[int, ...] = ()
 
     @property
     def source(self) -> np.ndarray:
@@ -96,15 +99,25 @@ class Tally:
         As counted when messages were sent.
     encode_seconds, decode_seconds : float
         Decoding includes the additions.
+    runs : int
+        That were begun.
+    all_encode_seconds, all_decode_seconds : float
+        Of all runs before this one.
     """
 
     flags: int = Flags.NONE
     sent_bytes: int = 0
     encode_seconds: float = 0.0
     decode_seconds: float = 0.0
+    runs: int = 0
+    all_encode_seconds: float = 0.0
+    all_decode_seconds: float = 0.0
 
     def begin(self) -> None:
-        """Forget the run before."""
+        """Forget what the run before found."""
+        self.runs += 1
+        self.all_encode_seconds += self.encode_seconds
+        self.all_decode_seconds += self.decode_seconds
         self.flags, self.sent_bytes, self.encode_seconds, self.decode_seconds = Flags.NONE, 0, 0.0, 0.0
 
 
@@ -147,6 +160,10 @@ class Execution(ABC):
     @abstractmethod
     def progress(self) -> Progress:
         """One run as a generator that yields its position whenever it has to wait."""
+
+    def error_bound(self) -> Bound | None:
+        """With a codec: see :func:`mpi_allreduce.simulate.result_bound`."""
+        return None
 
     @abstractmethod
     def where(self) -> str:

@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 
 from ..algorithms import block_offset
+from ..codecs import Bound
 from .compressed import bind_compressed, settle
 from .execution import Execution, Step, Tally, Task
 from .nodes import CHUNK_BYTES, NodeMemory, OnNode, run_phases
@@ -71,6 +72,10 @@ class Hierarchical(OnNode):
         yield from run_phases(self.memory, self._gather)
         if self.tally is not None:
             settle(self._task, self.tally)
+
+    def error_bound(self) -> Bound | None:
+        """Of the sum between nodes: sums in a node are exact, and their norms no more than the ranks' together."""
+        return self._between.error_bound() if self._between is not None else None
 
     def where(self) -> str:
         missing = self.memory.missing()

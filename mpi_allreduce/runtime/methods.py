@@ -6,10 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..algorithms import get, names, unknown
+from ..codecs import PowerSGD
 from ..memory import Operator
 from .compressed import bind_compressed
 from .execution import Execution, Task
 from .hierarchical import bind_hierarchical
+from .lowrank import bind_lowrank
 from .reproducible import bind_reproducible, check_reproducible
 from .scheduled import bind_schedule
 from .shared import bind_shared
@@ -135,6 +137,8 @@ def keeps_order(name: str) -> bool:
 
 def bind(task: Task) -> Execution:
     """Make the execution that a task names."""
+    if isinstance(task.codec, PowerSGD):
+        return bind_lowrank(task, bind)
     method = METHODS.get(task.name.partition(":")[0])
     if method:
         return method.bind(task)

@@ -1,4 +1,4 @@
-"""What happens where a contribution is infinite or NaN, or too large for the codec: a choice, made alike on all ranks."""
+"""What happens where a contribution is infinite or NaN, or too large for the codec: the same on all ranks."""
 
 from collections.abc import Callable
 
@@ -19,8 +19,8 @@ def refuse(receive: np.ndarray, flags: Flags, codec: Codec) -> None:
         what = "the contribution of some rank holds infinity or NaN"
     else:
         what = (
-            f"numbers are too large for {codec.name}, whose largest is {codec.largest:.6g}; fp16:predivide=N divides by N "
-            "before, bf16 has float32's range"
+            f"numbers are too large for {codec.name}, whose largest is {codec.largest:.6g}; fp16:predivide=N divides "
+            "by N before, bf16 has float32's range"
         )
     raise NonFiniteError(f'{what}; nan="pass" lets such results through, nan="skip" makes them zero')
 

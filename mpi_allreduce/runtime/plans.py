@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 from mpi4py import MPI
 
+from ..codecs import Bound
 from ..memory import elements
 from ..memory.operators import divide
 from .arguments import Call
@@ -16,6 +17,7 @@ from .execution import Execution, Tally, Task
 from .methods import bind
 from .nonfinite import POLICIES
 from .progress import Running, UnfinishedError, anything_running, run_beside
+from .replicas import with_digest
 
 __all__ = ["Plan"]
 
@@ -55,7 +57,8 @@ class Plan:
         self.channels = len(tags)
         self._rank, self._size = private.comm.rank, private.comm.size
         self._patience = private.patience
-        self._execution = bind(_task(call, private, tags, keys))
+        task = _task(call, private, tags, keys)
+        self._execution = with_digest(task, bind) if call.digest else bind(task)
         self._finish = partial(divide, elements(call.recvbuf), self._size) if call.op.mean else None
         self._running: Running | None = None
         self._timeout = timeout_from_environment()
@@ -73,14 +76,21 @@ class Plan:
         return self._execution.tally
 
     @property
+    def error_bound(self) -> Bound | None:
+        """A-priori error of the sum: its L2 norm is at most ``relative * (sum of the contributions' norms) + absolute *
+        sqrt(count)``.  None without a codec, and on ranks that take no part between nodes.
+        """
+        return self._execution.error_bound()
+
+    @property
     def scratch_bytes(self) -> int:
         """Memory that the plan holds beyond the two buffers, in bytes.
 
         A schedule needs room for what is reduced when it arrives: in place one message of at most ``segment_bytes`` for
         each peer of a round (out of place often none, as it lands in ``recvbuf``), and small scattered blocks packed
-        for the wire; with a codec the encoded buffer, and the messages of a round.  So it is bounded by the wire: the messages that a rank has in flight at once.  ``shared`` and
-        ``hierarchical`` use one window for all plans of a communicator, ``reproducible`` 2.5 buffers besides.  What
-        plans give up goes to a pool that later ones draw from.
+        for the wire.  So it is bounded by the wire: the messages that a rank has in flight at once; with a codec the
+        encoded buffer, and those.  ``shared`` and ``hierarchical`` use one window for all plans of a communicator,
+        ``reproducible`` 2.5 buffers besides.  What plans give up goes to a pool that later ones draw from.
         """
         return self._execution.scratch_bytes
 
@@ -249,7 +259,7 @@ def _task(call: Call, private: Private, tags: list[int], keys: Iterator[int]) ->
     receive = elements(call.recvbuf)
     return Task(
         private, private.comm, tags, call.algorithm, send, receive, call.op, call.segment_bytes,
-        call.codec, keys, POLICIES[call.nan], call.feedback,
+        call.codec, keys, POLICIES[call.nan], call.feedback, call.shape,
     )  # fmt: skip
 
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from ..memory import MAX, SUM, Operator, Scratch
 from .execution import Execution, Task
-from .nodes import OnNode
 from .progress import Progress
+from .staged import Staged
 
 __all__ = ["bind_reproducible", "check_reproducible"]
 
@@ -82,7 +82,7 @@ def bind_reproducible(task: Task, bind: Callable[[Task], Execution]) -> Executio
     return Reproducible(task, bind)
 
 
-class Reproducible(Execution):
+class Reproducible(Staged):
     """Encode, allreduce, encode, allreduce, decode."""
 
     def __init__(self, task: Task, bind: Callable[[Task], Execution]):
@@ -92,39 +92,20 @@ class Reproducible(Execution):
         count = task.receive.size
         scratch = [Scratch(count, np.dtype(np.int16)), Scratch(count * layout.words, np.dtype(np.int64))]
         self.exponents, self.words = (memory.array for memory in scratch)
-        self.stages = [
+        super().__init__(
             bind(replace(task, name=name, send=None, receive=buffer, op=op))
             for buffer, op in ((self.exponents, MAX), (self.words, SUM))
-        ]
-        sent = [stage.sent_bytes for stage in self.stages]
-        self.sent_bytes = None if None in sent else sum(sent)
-        own = self.exponents.nbytes + self.words.nbytes
-        self.scratch_bytes = own + sum(stage.scratch_bytes for stage in self.stages)
-        self.resources = [*scratch, *(resource for stage in self.stages for resource in stage.resources)]
-        self.reusable = all(stage.reusable for stage in self.stages)
-        self.at = 0
+        )
+        self.scratch_bytes += self.exponents.nbytes + self.words.nbytes
+        self.resources += scratch
 
-    def progress(self) -> Progress:
-        """In turn, where the stages are, as others must not come between them."""
-        first = self.stages[0]
-        return first.memory.in_turn(self._run) if isinstance(first, OnNode) else self._run()
-
-    def _run(self) -> Progress:
+    def run(self) -> Progress:
         """One allreduce after the other."""
         self._each_chunk(self._take_exponents)
-        yield from self._stage(0)
+        yield from self.stage(0)
         self._each_chunk(self._take_words)
-        yield from self._stage(1)
+        yield from self.stage(1)
         self._each_chunk(self._put_together)
-
-    def _stage(self, number: int) -> Progress:
-        self.at = number
-        stage = self.stages[number]
-        for position in stage.run() if isinstance(stage, OnNode) else stage.progress():
-            yield (number << 40) + position
-
-    def where(self) -> str:
-        return f"{('exponents', 'words')[self.at]}: {self.stages[self.at].where()}"
 
     def _each_chunk(self, work: Callable[[slice], None]) -> None:
         for start in range(0, self.receive.size, CHUNK):

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from mpi4py import MPI
 
+from ..codecs import PowerSGD
 from ..tuning import Choice, Situation, built_in
 from .arguments import Call
 from .communicator import Private
@@ -18,7 +19,11 @@ def resolved(call: Call, state: Private) -> Call:
     prefix, inner = call.algorithm.rpartition(":")[::2]
     if inner != AUTO:
         return call
-    choice = choose(call, state) if call.codec is None else _choose_for_codec(call, state)
+    choice = (
+        choose(call, state)
+        if call.codec is None or isinstance(call.codec, PowerSGD)
+        else _choose_for_codec(call, state)
+    )
     return replace(call, algorithm=f"{prefix}:{choice.algorithm}" if prefix else choice.algorithm, choice=choice)
 
 
@@ -38,7 +43,9 @@ def _choose_for_codec(call: Call, state: Private) -> Choice:
     situation = _situation(call, state)
     several = 1 < situation.nodes < situation.ranks
     name = "hierarchical:pairwise" if several and state.has_windows else "pairwise"
-    reason = f"with codec {call.codec.name} each contribution is encoded once, and each result once, for any number of ranks"
+    reason = (
+        f"with codec {call.codec.name} each contribution is encoded once, and each result once, for any number of ranks"
+    )
     return Choice(name, reason, situation, call.recvbuf.nbytes)
 
 

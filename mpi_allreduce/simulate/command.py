@@ -10,7 +10,7 @@ from ..errors import UsageError
 from ..screen import console
 from .verifier import Proof, ScheduleError, verify
 
-WIDTH = 148  # of the widest line of the table
+WIDTH = 156  # of the widest line of the table
 
 __all__ = ["add_verify", "parse_ranks"]
 
@@ -22,7 +22,8 @@ def add_verify(commands) -> None:
         help="prove the algorithms right for given numbers of ranks (no MPI)",
         description="Run every rank of a schedule on symbols and prove: sends match receives; no deadlock even if "
         "every send is synchronous; nothing is overwritten while it is sent; each contribution counts once; all ranks "
-        "get the same bits; operand order where claimed; rounds, bytes sent and bytes reduced as in the formulas.",
+        "get the same bits, also if blocks are encoded on the way; operand order where claimed; rounds, bytes sent and "
+        "bytes reduced as in the formulas.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument(
@@ -71,6 +72,7 @@ def _verify(args: argparse.Namespace) -> int:
         "sent, mean",
         "by the busiest",
         "reduced",
+        "encoded",
         "checked",
         "",
     ):
@@ -86,7 +88,8 @@ def _verify(args: argparse.Namespace) -> int:
     screen.print(
         "Sent and reduced are multiples of the buffer; formulas hold for every size checked "
         "(L = ceil(lg p), q = largest power of two <= p, k = lg q, fold = 1 unless p = q; e = p rounded down to even; "
-        "S segments, by default 8; radix r, by default 4: l = ceil(log_r p), u = m r^j, largest <= p with 1 <= m < r)."
+        "S segments, by default 8; radix r, by default 4: l = ceil(log_r p), u = m r^j, largest <= p with 1 <= m < r). "
+        "Encoded: how often a contribution is, with a codec, on its way into the result."
     )
     screen.print(f"{len(algorithms) * len(sizes) - len(failures)} proved, {len(failures)} failed.")
     return 1 if failures else 0
@@ -105,7 +108,7 @@ def _prove(algorithm: Algorithm, sizes: list[int]) -> tuple[list[Proof], list[st
 def _cells(algorithm: Algorithm, proofs: list[Proof], broken: list[str]) -> list[str]:
     checked = f"{len(proofs)} sizes"
     if not proofs:
-        return [algorithm.name, "", "", "", "", "", checked, "FAILED"]
+        return [algorithm.name, "", "", "", "", "", "", checked, "FAILED"]
     proof, cost = proofs[-1], algorithm.cost
     return [
         algorithm.name,
@@ -114,6 +117,7 @@ def _cells(algorithm: Algorithm, proofs: list[Proof], broken: list[str]) -> list
         f"{float(proof.sent_mean):.3f} n",
         f"{float(proof.sent_max):.3f} n {_equals(cost.sent)}",
         f"{float(proof.reduced_max):.3f} n {_equals(cost.reduced)}",
+        f"{proof.depth} x",
         checked,
         "FAILED" if broken else "proved",
     ]

@@ -17,6 +17,9 @@ same bits
     All ranks hold the same tree, operand for operand, so the same bits whatever the rounding.
 order
     Where the algorithm claims it: the operands of the tree stand in rank order.
+same bits, encoded
+    The same if blocks travel encoded: a block is encoded when it is first sent, its sender goes on with the decoded
+    value, and what arrives to be copied is forwarded as it came (see :mod:`mpi_allreduce.runtime.encoding`).
 cost
     Dependent rounds, bytes sent and bytes reduced by the busiest rank equal the algorithm's formulas.
 """
@@ -58,12 +61,18 @@ class Proof:
         What each rank sends, as a multiple of the buffer.
     reduced : tuple of Fraction
         What each rank reduces, as a multiple of the buffer.
+    depth : int
+        With a codec: how often a contribution is encoded on its way into a result, at most.
+    encodings : int
+        With a codec: how many encodings the result of a block is made of, at most.
     """
 
     size: int
     rounds: int
     sent: tuple[Fraction, ...]
     reduced: tuple[Fraction, ...]
+    depth: int
+    encodings: int
 
     @property
     def sent_mean(self) -> Fraction:
@@ -109,7 +118,11 @@ def verify(algorithm: Algorithm, size: int) -> Proof:
     state = _Symbols(size, algorithm.blocks(size))
     rounds = _walk(schedules, origins, state)
     state.check_result(ordered=algorithm.ordered)
-    proof = Proof(size, rounds, *_volumes(schedules, algorithm.blocks(size)))
+    encoded = _EncodedSymbols(size, algorithm.blocks(size))
+    _walk(schedules, origins, encoded)
+    encoded.finish(travels=_finished_blocks_travel(schedules))
+    encoded.check_result(ordered=False)
+    proof = Proof(size, rounds, *_volumes(schedules, algorithm.blocks(size)), *encoded.depth_and_number())
     _check_cost(algorithm, proof)
     return proof
 
@@ -167,12 +180,18 @@ def _check_overwrites(schedules: list[list[Round]]) -> None:
 class _Symbols:
     """The blocks of all ranks, as expression trees: equal trees are one and the same number."""
 
+    same_bits = "same bits"
+
     def __init__(self, size: int, blocks: int):
         self.size = size
         self.held = [[rank] * blocks for rank in range(size)]  # tree r is the contribution of rank r
         self.contributors = [1 << rank for rank in range(size)]  # per tree, a bit for each contribution
         self.in_order = [True] * size
         self.known: dict[tuple[int, int], int] = {}
+
+    def send(self, rank: int, block: int) -> int:
+        """The tree that leaves a rank."""
+        return self.held[rank][block]
 
     def receive(self, rank: int, arrivals, where: str) -> None:
         """One round's ``(blocks, trees, action)``: operands stand as REDUCE_LEFT's, mine, REDUCE_RIGHT's."""
@@ -206,9 +225,65 @@ class _Symbols:
                 if missing:
                     raise ScheduleError("once", f"rank {rank} block {block} lacks ranks {_bits(missing)}")
                 if tree != self.held[0][block]:
-                    raise ScheduleError("same bits", f"ranks 0 and {rank} sum block {block} in different ways")
+                    raise ScheduleError(self.same_bits, f"ranks 0 and {rank} sum block {block} in different ways")
                 if ordered and not self.in_order[tree]:
                     raise ScheduleError("order", f"rank {rank} block {block} combines operands out of rank order")
+
+
+class _EncodedSymbols(_Symbols):
+    """The same where blocks travel encoded, which is a node of the tree as well."""
+
+    same_bits = "same bits, encoded"
+
+    def __init__(self, size: int, blocks: int):
+        super().__init__(size, blocks)
+        self.valid = [[False] * blocks for _ in range(size)]  # whether the value is what a packet decodes to
+        self.depth = [0] * size  # per tree
+        self.number = [0] * size
+
+    def send(self, rank: int, block: int) -> int:
+        if not self.valid[rank][block]:
+            self.valid[rank][block] = True
+            self.held[rank][block] = self.encode(self.held[rank][block])
+        return self.held[rank][block]
+
+    def receive(self, rank: int, arrivals, where: str) -> None:
+        for blocks, _, action in arrivals:
+            for block in blocks:
+                self.valid[rank][block] = action is COPY
+        super().receive(rank, arrivals, where)
+
+    def finish(self, *, travels: bool) -> None:
+        """Where finished blocks travel, those that did not are encoded too."""
+        for rank, trees in enumerate(self.held):
+            for block in range(len(trees) if travels else 0):
+                self.send(rank, block)
+
+    def encode(self, tree: int) -> int:
+        if (tree, -1) not in self.known:
+            self.known[tree, -1] = len(self.contributors)
+            self.contributors.append(self.contributors[tree])
+            self.in_order.append(self.in_order[tree])
+            self.depth.append(self.depth[tree] + 1)
+            self.number.append(self.number[tree] + 1)
+        return self.known[tree, -1]
+
+    def combine(self, left: int, right: int, where: str) -> int:
+        tree = super().combine(left, right, where)
+        if tree == len(self.depth):
+            self.depth.append(max(self.depth[left], self.depth[right]))
+            self.number.append(self.number[left] + self.number[right])
+        return tree
+
+    def depth_and_number(self) -> tuple[int, int]:
+        trees = set(self.held[0])
+        return max(self.depth[tree] for tree in trees), max(self.number[tree] for tree in trees)
+
+
+def _finished_blocks_travel(schedules: list[list[Round]]) -> bool:
+    return any(
+        e.action is COPY and e.src is not None for rounds in schedules for exchanges in rounds for e in exchanges
+    )
 
 
 def _walk(schedules, origins, state: _Symbols) -> int:
@@ -268,7 +343,7 @@ def _deliver(group, schedules, origins, state: _Symbols) -> None:
         for position, exchange in enumerate(schedules[rank][index]):
             if exchange.src is not None:
                 sender, _ = origins[(rank, index), position]
-                trees = [state.held[sender][b] for b in exchange.received]
+                trees = [state.send(sender, b) for b in exchange.received]
                 arrived.append((exchange.received, trees, exchange.action))
         arrivals.append((rank, arrived, f"rank {rank} round {index}"))
     for rank, arrived, where in arrivals:

@@ -1,0 +1,63 @@
+"""Do all ranks hold the same bits?  Asked at the end of a run, by an allreduce of 16 bytes."""
+
+import zlib
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from ..codecs import Bound
+from ..memory import MAX
+from .execution import Execution, Task
+from .progress import Progress
+
+__all__ = ["DivergedError", "with_digest"]
+
+
+class DivergedError(RuntimeError):
+    """The results of an allreduce are not the same on all ranks; raised on all of them."""
+
+
+def with_digest(task: Task, bind: Callable[[Task], Execution]) -> Execution:
+    """Bind a task, and compare the digests of the results behind each run."""
+    return Compared(task, bind)
+
+
+class Compared(Execution):
+    """An execution, and another one for the digest and its negative: the largest of both are equal iff all are."""
+
+    def __init__(self, task: Task, bind: Callable[[Task], Execution]):
+        self.inner = bind(task)
+        self._receive = task.receive
+        self._digests = np.zeros(2, np.int64)
+        plain = replace(
+            task, name="recursive_doubling", tags=task.tags[:1], send=None, receive=self._digests, op=MAX,
+            codec=None, feedback=None,
+        )  # fmt: skip
+        self.check = bind(plain)
+        inner, check = self.inner, self.check
+        self.sent_bytes = None if inner.sent_bytes is None else inner.sent_bytes + check.sent_bytes
+        self.scratch_bytes = inner.scratch_bytes + check.scratch_bytes
+        self.resources = [*inner.resources, *check.resources]
+        self.native_op, self.reusable, self.tally = inner.native_op, inner.reusable, inner.tally
+
+    def progress(self) -> Progress:
+        """The run, then the comparison."""
+        yield from self.inner.progress()
+        mine = zlib.crc32(self._receive.view(np.uint8))
+        self._digests[:] = mine, -mine
+        for position in self.check.progress():
+            yield (1 << 60) + position
+        highest, lowest = int(self._digests[0]), -int(self._digests[1])
+        if highest != lowest:
+            raise DivergedError(
+                f"digest: the ranks hold different results; this rank's is {mine:08x}, and they range from "
+                f"{lowest:08x} to {highest:08x}"
+            )
+
+    def error_bound(self) -> Bound | None:
+        """The inner one's."""
+        return self.inner.error_bound()
+
+    def where(self) -> str:
+        return f"with digest; {self.inner.where()}"
