@@ -12,8 +12,8 @@ Layout, version 1::
                              ranks, buffers; pass (from 0); wrong, error, identical, repeatable (see
                              validation.Validation); rounds (-1 if unknown), sent_bytes (by the busiest rank, -1 if
                              unknown; with a codec at most), scratch_bytes, chosen (the algorithm that ran, where it
-                             was ``auto``), reason (why, or empty), native_op (false if the vendor had to call back a kernel of
-                             ours); warmups, ended_by, baseline (seconds, 0 if not skewed);
+                             was ``auto``), reason (why, or empty), native_op (false if the vendor had to call back a
+                             kernel of ours); warmups, ended_by, baseline (seconds, 0 if not skewed);
                              max_error, bound (of error; 0 without a codec); with a codec: wire_bytes (as counted, by
                              the busiest rank), encode_seconds, decode_seconds (means of all runs, of the rank that
                              spent most on both)

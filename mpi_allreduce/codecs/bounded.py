@@ -92,19 +92,9 @@ class _BoundedCoder(Coder):
         return LENGTH_BYTES + padded(length)
 
 
-@codec("bounded", default="0.001", error=float)
+@codec("bounded", default="0.001", needs="pcodec", error=float)
 def bounded(name: str, error: float = 1e-3) -> Codec:
-    """Make an error-bounded codec.
-
-    Raises
-    ------
-    ModuleNotFoundError
-        If pcodec is not installed.
-    """
+    """Make an error-bounded codec."""
     if not (0 < error < np.inf):
         raise ValueError(f"codec: error is the largest error of an element, above 0, got {error:g}")
-    try:
-        import pcodec  # noqa: F401
-    except ModuleNotFoundError as missing:
-        raise ModuleNotFoundError('codec: bounded needs pcodec; pip install "mpi_allreduce[codecs]"') from missing
     return Bounded(name, error)

@@ -227,9 +227,13 @@ class ErrorFeedback:
 
 def _is_made_of(whole: np.ndarray, parts: list[np.ndarray]) -> bool:
     """Whether ``parts`` are views that make up the one-dimensional array ``whole``, in this order."""
-    address = whole.ctypes.data
+    address = _address(whole)
     for part in parts:
-        if part.base is not whole or part.ctypes.data != address:
+        if part.base is not whole or (part.size and _address(part) != address):
             return False
         address += part.nbytes
-    return address == whole.ctypes.data + whole.nbytes
+    return address == _address(whole) + whole.nbytes
+
+
+def _address(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]

@@ -9,10 +9,11 @@
 
 from collections.abc import Sequence
 from enum import IntFlag
+from functools import lru_cache
 
 import numpy as np
 
-from .codec import CHUNK, Codec, Glance
+from .codec import CHUNK, Codec, Coder, Glance
 from .feedback import Observer
 
 __all__ = ["HEADER_BYTES", "Flags", "Packer", "packet_bytes"]
@@ -46,13 +47,11 @@ class Packer:
     codec : Codec
     dtype : dtype
         Of the blocks: float16, bfloat16, float32, float64.  The codec sees float32.
-    key : int
-        Of the run: the same on all ranks, another one for each run.
 
     Attributes
     ----------
-    scratch_bytes : int
-        Beyond what the codec needs itself.
+    key : int
+        Of the run: the same on all ranks, another one for each run.
     whole : float
         Largest magnitude of the contribution, see :meth:`look_over`.
     """
@@ -61,11 +60,10 @@ class Packer:
         self.codec = codec
         self.key = 0
         self.whole = 0.0
-        self._coder = codec.coder()
-        self._values = None if dtype == FLOAT32 else np.empty(CHUNK, np.float32)
-        self._decoded = np.empty(CHUNK, np.float32)
-        self._sum = np.empty(CHUNK, dtype)
-        self.scratch_bytes = sum(a.nbytes for a in (self._values, self._decoded, self._sum) if a is not None)
+        self._coder = _coder(codec)
+        self._values = None if dtype == FLOAT32 else _scratch("values", FLOAT32)
+        self._decoded = _scratch("decoded", FLOAT32)
+        self._sum = _scratch("sum", dtype)
 
     def look_over(self, contribution: np.ndarray) -> None:
         """Find the largest magnitude, if the codec needs to know it."""
@@ -177,6 +175,17 @@ class Packer:
 
     def _key(self, first: int) -> int:
         return _mixed(self.key, first)
+
+
+@lru_cache(maxsize=64)
+def _coder(codec: Codec) -> Coder:
+    """All packers of a process share the scratch memory of chunks: one chunk is handled at a time, by one thread."""
+    return codec.coder()
+
+
+@lru_cache(maxsize=64)
+def _scratch(purpose: str, dtype: np.dtype) -> np.ndarray:
+    return np.empty(CHUNK, dtype)
 
 
 def _parts(count: int):

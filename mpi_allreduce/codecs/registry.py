@@ -4,6 +4,7 @@ import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.util import find_spec
 
 from .codec import Codec
 
@@ -24,13 +25,16 @@ class Family:
     parameters : dict
         Name -> function that reads its value from text; a bare value is the first one's.
     default : str
-        Its parameters in a list of all codecs, where it has no defaults of its own.
+        Its parameters in a list of all codecs, where a bare name would say too little.
+    needs : str
+        A package that must be installed; empty if none beyond the usual.
     """
 
     name: str
     make: Callable[..., Codec]
     parameters: dict[str, Callable[[str], object]]
     default: str = ""
+    needs: str = ""
 
     @property
     def example(self) -> str:
@@ -41,13 +45,13 @@ class Family:
 _families: dict[str, Family] = {}
 
 
-def codec(name: str, *, default: str = "", **parameters: Callable[[str], object]) -> Callable:
+def codec(name: str, *, default: str = "", needs: str = "", **parameters: Callable[[str], object]) -> Callable:
     """Register what makes the codecs called ``name``; a name can be taken once."""
 
     def register(make: Callable[..., Codec]) -> Callable[..., Codec]:
         if name in _families:
             raise ValueError(f"codec {name!r} is registered already, by {_families[name].make.__module__}")
-        _families[name] = Family(name, make, parameters, default)
+        _families[name] = Family(name, make, parameters, default, needs)
         return make
 
     return register
@@ -59,8 +63,8 @@ def families() -> list[Family]:
 
 
 def codec_names() -> list[str]:
-    """One full name of each family, such as may be given as ``codec=``; ``none`` is not among them."""
-    return [family.example for family in families()]
+    """One full name of each family that can be used here, as it may be given as ``codec=``; without ``none``."""
+    return [family.example for family in families() if not family.needs or find_spec(family.needs)]
 
 
 @lru_cache(maxsize=256)
@@ -82,6 +86,8 @@ def get_codec(name: str) -> Codec | None:
         near = difflib.get_close_matches(base, _families, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise ValueError(f"codec: unknown name {name!r}; known are {NONE}, {', '.join(codec_names())}.{hint}")
+    if family.needs and not find_spec(family.needs):
+        raise ModuleNotFoundError(f'codec: {base} needs {family.needs}; pip install "mpi_allreduce[codecs]"')
     return family.make(name, **_parameters(family, text if colon else family.default, name))
 
 

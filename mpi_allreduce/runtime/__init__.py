@@ -11,7 +11,7 @@ from .progress import UnfinishedError, progress_thread
 from .replicas import DivergedError
 
 __all__ = [
-    "DisagreementError", "DivergedError", "NonFiniteError", "Plan", "UnfinishedError", "UnsupportedError", "algorithm_names",
-    "allreduce", "as_operator", "check_codec", "check_name", "explain", "iallreduce", "is_vendor",
+    "DisagreementError", "DivergedError", "NonFiniteError", "Plan", "UnfinishedError", "UnsupportedError",
+    "algorithm_names", "allreduce", "as_operator", "check_codec", "check_name", "explain", "iallreduce", "is_vendor",
     "plan", "progress_thread",
 ]  # fmt: skip

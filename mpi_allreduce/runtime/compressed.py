@@ -103,7 +103,7 @@ class _Channel:
         self.scratch = binder.scratch
         self.rounds = [_BoundRound(binder, made) for made in encoding.rounds]
         self.most_bytes = sum(parcel.nbytes for made in encoding.rounds for parcel in made.sends)
-        self.scratch_bytes = encoding.offsets[-1] + encoding.landing + binder.packer.scratch_bytes
+        self.scratch_bytes = encoding.offsets[-1] + encoding.landing
 
     def progress(self, key: int, tally: Tally) -> Iterator[int]:
         """Round after round; what is encoded and decoded, and how long that takes, is added to ``tally``."""

@@ -64,6 +64,8 @@ class Hierarchical(OnNode):
         yield from run_phases(self.memory, self._scatter)
         if self._between is not None:
             yield from (self._between.progress if self.tally is None else self._between.run)()
+        elif self.tally is not None:
+            next(self._task.keys)  # as those between nodes do: keys are the same on all ranks
         if self.tally is not None:
             self.memory.tell(self.tally.flags)
         yield from self.memory.barrier()  # all have reduced their slices, so that chunks may be written again

@@ -89,8 +89,9 @@ class Plan:
         A schedule needs room for what is reduced when it arrives: in place one message of at most ``segment_bytes`` for
         each peer of a round (out of place often none, as it lands in ``recvbuf``), and small scattered blocks packed
         for the wire.  So it is bounded by the wire: the messages that a rank has in flight at once; with a codec the
-        encoded buffer, and those.  ``shared`` and ``hierarchical`` use one window for all plans of a communicator,
-        ``reproducible`` 2.5 buffers besides.  What plans give up goes to a pool that later ones draw from.
+        encoded buffer and those, and up to a megabyte that all plans share.  ``shared`` and ``hierarchical`` use one
+        window for all plans of a communicator, ``reproducible`` 2.5 buffers besides.  What plans give up goes to a pool
+        that later ones draw from.
         """
         return self._execution.scratch_bytes
 

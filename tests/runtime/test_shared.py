@@ -9,42 +9,12 @@ import pytest
 
 from mpi_allreduce import IN_PLACE, MAX, SUM, UnsupportedError, plan
 from mpi_allreduce.algorithms import names
-from mpi_allreduce.runtime import communicator
 from mpi_allreduce.runtime.nodes import CHUNK_BYTES, SMALL_WORK
 
 pytestmark = pytest.mark.mpi
 SMALL_REDUCTIONS = int(os.environ.get("MPI_ALLREDUCE_TEST_REDUCTIONS", "20000"))
 COUNTS = [0, 1, 2, 7, SMALL_WORK // 32, SMALL_WORK // 32 + 1, CHUNK_BYTES // 8 - 1, CHUNK_BYTES // 8 * 3 + 5]
 LAYOUTS = ["one node", "one rank per node", "pairs", "first alone", "round robin"]
-
-
-def node_number(layout, rank, size):
-    """On which pretended node a rank is."""
-    return {
-        "one node": 0,
-        "one rank per node": rank,
-        "pairs": rank // 2,
-        "first alone": min(rank, 1),
-        "round robin": rank % 2,
-    }[layout]
-
-
-@pytest.fixture
-def on_nodes(comm, monkeypatch):
-    """A duplicate of the communicator whose ranks believe to be on several nodes."""
-    made = []
-
-    def make(layout):
-        def node_of(private):
-            return private.Split(node_number(layout, private.rank, private.size), private.rank)
-
-        monkeypatch.setattr(communicator, "node_of", node_of)
-        made.append(comm.Dup())
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.Free()
 
 
 @pytest.mark.parametrize(
