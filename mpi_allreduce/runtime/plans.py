@@ -155,8 +155,12 @@ class Plan:
         bool
             True if this plan is complete (or was not started).
         """
-        if self._running is not None and self._running.test():
-            self._running = None
+        running = self._running
+        if running is not None:
+            try:
+                running.test()
+            finally:  # a run that failed is over, too
+                self._running = None if running.done else running
         return self._running is None
 
     def wait(self, timeout: float | None = None) -> np.ndarray:
@@ -179,10 +183,13 @@ class Plan:
             on: it may be waited for again.
         """
         timeout = self._timeout if timeout is None else timeout
-        if self._running is not None:
-            if not self._running.wait(timeout):
-                raise UnfinishedError(self._state(timeout))
-            self._running = None
+        running = self._running
+        if running is not None:
+            try:
+                if not running.wait(timeout):
+                    raise UnfinishedError(self._state(timeout))
+            finally:
+                self._running = None if running.done else running
         return self.recvbuf
 
     def free(self) -> None:
