@@ -17,6 +17,7 @@ _HOME = {
     **dict.fromkeys(["allreduce", "iallreduce", "plan", "Plan", "explain", "algorithm_names"], ".runtime"),
     **dict.fromkeys(["progress_thread", "DisagreementError", "UnfinishedError", "UnsupportedError"], ".runtime"),
     **dict.fromkeys(["NonFiniteError", "DivergedError"], ".runtime"),
+    "GradientSync": ".overlap.synchroniser",
     **dict.fromkeys(["ErrorFeedback", "codec_names"], ".codecs"),
     **dict.fromkeys([*_OPERATORS, "Operator", "pair_dtype"], ".memory"),
     **dict.fromkeys(["verify", "ScheduleError"], ".simulate"),

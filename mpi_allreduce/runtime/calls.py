@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import count
 
 import numpy as np
 from mpi4py import MPI
@@ -12,7 +11,7 @@ from ..memory import SUM, Operator, borrowed
 from ..tuning import Choice
 from .agreement import agree, wanted
 from .arguments import SEGMENT_BYTES, Call, check_call, check_comm
-from .communicator import Private, find_plan, private
+from .communicator import Keys, Private, find_plan, private
 from .methods import AUTO, is_vendor
 from .plans import Plan
 from .recent import recall, remember
@@ -224,7 +223,7 @@ def plan(
         call = checked()
     state = private(comm)
     call = resolved(call, state)
-    return Plan(call, state, state.next_tags(_channels(call, state)), count())
+    return Plan(call, state, state.next_tags(_channels(call, state)), Keys())
 
 
 def explain(

@@ -3,7 +3,6 @@
 from collections import OrderedDict
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import count
 from typing import Any
 
 from mpi4py import MPI
@@ -37,6 +36,26 @@ class Rails:
     comm: MPI.Intracomm | None
 
 
+class Keys:
+    """Numbers, one for each run: an iterator that can be set.
+
+    Attributes
+    ----------
+    value : int
+        The next one.
+    """
+
+    def __init__(self):
+        self.value = 0
+
+    def __iter__(self) -> "Keys":
+        return self
+
+    def __next__(self) -> int:
+        self.value += 1
+        return self.value - 1
+
+
 class Private:
     """State attached to one communicator, and freed with it.
 
@@ -54,7 +73,7 @@ class Private:
         How to wait on this node.
     plans : OrderedDict
         The plans that :func:`mpi_allreduce.allreduce` used last.
-    keys : iterator of int
+    keys : Keys
         Numbers the runs of those plans that use a codec: they come in the same order on all ranks.
     """
 
@@ -65,7 +84,7 @@ class Private:
         self.spans_nodes = self.node.size < self.comm.size
         self.patience = patience(self.crowded)
         self.plans: OrderedDict[tuple, Any] = OrderedDict()
-        self.keys = count()
+        self.keys = Keys()
         self._last_tag = self.comm.Get_attr(MPI.TAG_UB)
         self._tag = self._last_tag
 

@@ -2,7 +2,6 @@
 
 import os
 import weakref
-from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
@@ -12,7 +11,7 @@ from ..codecs import Bound
 from ..memory import elements
 from ..memory.operators import divide
 from .arguments import Call
-from .communicator import Private
+from .communicator import Keys, Private
 from .execution import Execution, Tally, Task
 from .methods import bind
 from .nonfinite import POLICIES
@@ -47,7 +46,7 @@ class Plan:
     codec : Codec or None
     """
 
-    def __init__(self, call: Call, private: Private, tags: list[int], keys: Iterator[int]):
+    def __init__(self, call: Call, private: Private, tags: list[int], keys: Keys):
         self.sendbuf = call.sendbuf
         self.recvbuf = call.recvbuf
         self.algorithm = call.algorithm
@@ -57,6 +56,7 @@ class Plan:
         self.channels = len(tags)
         self._rank, self._size = private.comm.rank, private.comm.size
         self._patience = private.patience
+        self._keys = keys
         task = _task(call, private, tags, keys)
         self._execution = with_digest(task, bind) if call.digest else bind(task)
         self._finish = partial(divide, elements(call.recvbuf), self._size) if call.op.mean else None
@@ -74,6 +74,15 @@ class Plan:
     def last_run(self) -> Tally | None:
         """With a codec: what the last run sent, found, and spent on the codec; None without."""
         return self._execution.tally
+
+    @property
+    def next_run(self) -> int:
+        """Number of the next run, from which codecs that use chance draw; may be set to go on from a checkpoint."""
+        return self._keys.value
+
+    @next_run.setter
+    def next_run(self, number: int) -> None:
+        self._keys.value = number
 
     @property
     def error_bound(self) -> Bound | None:
@@ -259,7 +268,7 @@ def timeout_from_environment() -> float | None:
     return seconds
 
 
-def _task(call: Call, private: Private, tags: list[int], keys: Iterator[int]) -> Task:
+def _task(call: Call, private: Private, tags: list[int], keys: Keys) -> Task:
     send = None
     if call.sendbuf is not None:
         send = elements(call.sendbuf).view()
