@@ -46,7 +46,7 @@ import numpy as np
 
 from .statistics import completion, summarise
 
-__all__ = ["FORMAT", "VERSION", "Recorder", "pool", "read", "read_launches"]
+__all__ = ["FORMAT", "VERSION", "Recorder", "extend", "pool", "read", "read_launches"]
 
 FORMAT = "mpi_allreduce.bench"
 VERSION = 1
@@ -106,7 +106,7 @@ class Recorder:
             group["settings"] = json.dumps(settings)
             group.create_group("visits")
 
-        _extend(self.path, start)
+        extend(self.path, start)
 
     def add(self, attributes: dict[str, object], seconds: np.ndarray | None, delays: np.ndarray | None = None) -> None:
         """Keep one visit.
@@ -141,7 +141,7 @@ class Recorder:
                 part(file)
 
         if pending:
-            _extend(self.path, write)
+            extend(self.path, write)
         self._flushed = time.monotonic()
         self._cost = self._flushed - started
 
@@ -297,8 +297,14 @@ def _check_space(path: Path) -> None:
         )
 
 
-def _extend(path: Path, write: Callable[[h5py.File], None]) -> None:
-    """Let ``write`` change a copy of the file, then put it in the old one's place."""
+def extend(path: Path, write: Callable[[h5py.File], None]) -> None:
+    """Let ``write`` change a copy of the file, then put it in the old one's place.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be read or written; what it held is still there.
+    """
     draft = path.with_name(f".{path.name}.draft")
     with _locked(path):
         # In memory, as HDF5 does not survive a full disk; Python's own write raises cleanly.

@@ -204,6 +204,10 @@ class GradientSync:
         self._begin_step()
         return result
 
+    def reduce_bucket(self, number: int) -> None:
+        """Reduce one bucket alone, blocking, for measuring; not between the first ``ready`` and ``wait``."""
+        self._plans[number]()
+
     def sent_bytes(self) -> int:
         """What this rank sent in the last step."""
         return sum((p.last_run.sent_bytes if p.last_run else p.sent_bytes) or 0 for p in self._plans)

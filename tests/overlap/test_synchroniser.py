@@ -119,7 +119,8 @@ def test_unequal_batches_give_the_weighted_mean(comm):
             sync.begin(weight=weights[comm.rank])
             for name in SHAPES:
                 sync.add(name, gradients[comm.rank][name])
-            expected = sum(w * each["w1"].astype(np.float64) for w, each in zip(weights, gradients, strict=True)) / sum(weights)
+            parts = [w * each["w1"].astype(np.float64) for w, each in zip(weights, gradients, strict=True)]
+            expected = sum(parts) / sum(weights)
             np.testing.assert_allclose(sync.wait()["w1"], expected, rtol=1e-12)
         for name in SHAPES:  # a step without weights is a plain mean again
             sync.add(name, np.full(SHAPES[name], comm.rank))
