@@ -11,20 +11,17 @@ Tensors are on the CPU, of float32 or float64.
 """
 
 import weakref
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from mpi4py import MPI
+from torch.distributed import GradBucket  # DDP looks at the annotations of a hook
 
 from .codecs import NONE, ErrorFeedback
 from .memory import AVG
 from .memory.host import allocate
 from .overlap.synchroniser import GradientSync
 from .runtime import Plan, plan
-
-if TYPE_CHECKING:
-    from torch.distributed import GradBucket
 
 __all__ = ["HookState", "hook", "sync_gradients"]
 
@@ -72,7 +69,7 @@ class HookState:
         self._plans: dict[tuple[str, ...], tuple[Plan, np.ndarray]] = {}
         self._running: list[tuple[Plan, torch.Tensor, torch.futures.Future]] = []
 
-    def start(self, bucket: "GradBucket") -> torch.futures.Future:
+    def start(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         """Begin to reduce a bucket; the last one of a backward pass waits for all."""
         tensor = bucket.buffer()
         names = tuple(self._names[parameter] for parameter in bucket.parameters())
@@ -100,7 +97,7 @@ class HookState:
             future.set_result(tensor)
 
 
-def hook(state: HookState, bucket: "GradBucket") -> torch.futures.Future:
+def hook(state: HookState, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
     """The communication hook: ``ddp.register_comm_hook(HookState(model, ...), hook)``."""
     return state.start(bucket)
 

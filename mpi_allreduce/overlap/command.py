@@ -87,19 +87,20 @@ def _cases(args: argparse.Namespace):
 
 
 class _OverlapTable:
-    """One line for each case as it is complete; then what follows."""
+    """One line for each case, when all are complete; then what follows."""
 
     def __init__(self, experiment):
         self.screen = console(150)
         self.rows: list[tuple] = []
         self.trace = ""
+        self.order = {case: i for i, case in enumerate(experiment.settings.cases)}
         s = experiment.settings
         numbers = sum(experiment.counts.values())
         self.say(
             f"{experiment.comm.size} ranks; {s.model}: {len(experiment.shapes)} parameters, {numbers * 4 / 2**20:.4g} "
             f"MiB of gradients; backward pass of {s.compute_seconds * 1e3:.4g} ms, {s.computing}; milliseconds\n"
         )
-        self.say(
+        self.heading = (
             f"{'algorithm':20} {'codec':10} {'mode':9} {'buckets of':>11} {'are':>4} {'probes':>6} {'iteration':>9} "
             f"{'95 % interval':>18} {'compute':>8} {'communicate':>11} {'exposed':>8} {'at least':>8} {'hidden':>6} "
             f"{'of possible':>11} {'OSU %':>5} {'IMB %':>5}"
@@ -111,6 +112,8 @@ class _OverlapTable:
     def add(self, case, result, trace: str) -> None:
         self.rows.append((case, result))
         self.trace = trace
+
+    def print_row(self, case, result) -> None:
         h = result.hidden
         size = f"{case.layers} layers" if case.layers else f"{case.bucket_bytes / 1024:g} KiB"
         interval = f"{result.low * 1e3:.1f} .. {result.high * 1e3:.1f}"
@@ -122,6 +125,9 @@ class _OverlapTable:
         )
 
     def close(self, path: Path, trace: Path | None) -> None:
+        self.say(self.heading)
+        for case, result in sorted(self.rows, key=lambda row: self.order[row[0]]):
+            self.print_row(case, result)
         for what, chosen in (
             ("a blocking float32 binomial tree", ("binomial_tree", NONE, "blocking")),
             ("the vendor's blocking allreduce", ("vendor", NONE, "blocking")),
