@@ -38,7 +38,8 @@ def main() -> int:
                 errors.append(relative_error(run(), data))
                 limits.append(relative_limit(run.error_bound, data))
         beyond = "  EXCEEDED" if any(e > limit for e, limit in zip(errors, limits, strict=True)) else ""
-        say(f"{codec:16}{algorithm:20}{errors[0]:10.2e}{errors[1]:13.2e}{limits[0]:16.2e}{beyond}")
+        bound = f"{limits[0]:.2e}" if limits[0] < float("inf") else "none"
+        say(f"{codec:16}{algorithm:20}{errors[0]:10.2e}{errors[1]:13.2e}{bound:>16}{beyond}")
     say(f"\nmean of {STEPS} steps of the same gradient, pairwise, {min(count, 1 << 14)} elements")
     say(f"{'codec':16}{'no feedback':>14}{'contributors':>14}{'both sides':>14}")
     data = normal[: 1 << 14].copy()

@@ -2,6 +2,7 @@
 
 import itertools
 from functools import lru_cache
+from math import inf
 
 from ..algorithms import Algorithm, block_offset, fitted
 from ..codecs import Bound, Codec, packet_bytes
@@ -64,6 +65,8 @@ def result_bound(codec: Codec, algorithm: str, size: int) -> Bound:
     """
     depth, encodings = _encodings(algorithm, size)
     once = codec.bound()
+    if once.relative == inf:
+        return once
     growth = (1 + once.relative) ** depth
     return Bound(growth - 1 + size * 2.0**-23 * growth, once.absolute * encodings * growth)
 
