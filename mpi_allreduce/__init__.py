@@ -27,6 +27,8 @@ __all__ = [*_HOME, "IN_PLACE"]
 
 
 def __getattr__(name: str):
+    if name == "torch":
+        return import_module(".torch", __name__)
     if name == "IN_PLACE":
         from mpi4py import MPI
 
