@@ -149,9 +149,9 @@ def test_a_call_that_does_nothing_while_it_is_timed_is_found(bench, comm, monkey
 
     honest = bench_run._Launch._bind
 
-    def idle(self, algorithm, *buffers):
-        made, timed = honest(self, algorithm, *buffers)
-        return made, replace(timed, call=lambda: None) if algorithm == "ring" else timed
+    def idle(self, case, *buffers):
+        made, timed = honest(self, case, *buffers)
+        return made, replace(timed, call=lambda: None) if case.algorithm == "ring" else timed
 
     monkeypatch.setattr(bench_run._Launch, "_bind", idle)
     right, rows, _, _ = bench(sizes=(1000,))
