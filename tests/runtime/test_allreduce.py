@@ -267,13 +267,13 @@ def test_more_plans_than_tags(comm):
 
     state = private(comm)
     state._tag = state._last_tag - 1
-    runs = [plan(comm, np.full(5, 1.0 + i)) for i in range(4)]
+    runs = [plan(comm, np.full(5, 1.0 + i), algorithm="ring") for i in range(4)]
     for i, run in enumerate(runs):
         assert (run() == comm.size * (1 + i)).all()
 
 
 def test_a_freed_plan_says_so(comm):
-    run = plan(comm, np.ones(3))
+    run = plan(comm, np.ones(3), algorithm="ring")
     run.free()
     with pytest.raises(RuntimeError, match="plan: it was freed"):
         run()

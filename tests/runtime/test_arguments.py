@@ -50,7 +50,7 @@ BAD = {
     "operator not one": (dict(op="SUM"), TypeError, "op: expected one of SUM, .*AVG or a function"),
     "operator of other types": (dict(op=LAND), TypeError, "op: LAND does not apply to dtype float64; .*SUM"),
     "reordering": (
-        dict(op=lambda a, b: a - b),
+        dict(op=lambda a, b: a - b, algorithm="ring"),
         ValueError,
         "algorithm: 'ring' reorders operands.*linear, binomial_tree, .*rabenseifner, .*dual_root, shared, vendor",
     ),
@@ -116,7 +116,7 @@ DIFFERENCES = {
     "count": (dict(sendbuf=np.ones(7)), "count: 7 on rank {odd}, but 6 on"),
     "dtype": (dict(sendbuf=np.ones(6, "f4")), "dtype: 'float32' on rank {odd}, but 'float64' on"),
     "op": (dict(op=np.maximum, commutative=True), "op: 'maximum' on rank {odd}, but 'SUM' on"),
-    "algorithm": (dict(algorithm="circulant"), "algorithm: 'circulant' on rank {odd}, but 'ring' on"),
+    "algorithm": (dict(algorithm="circulant"), "algorithm: 'circulant' on rank {odd}, but 'auto' on"),
     "segment": (dict(segment_bytes=64), "segment_bytes: 64 on rank {odd}, but 4194304 on"),
     "bad argument": (dict(sendbuf=np.ones(12)[::2]), "on rank {odd}: ValueError: sendbuf: .*not C-contiguous"),
 }

@@ -101,11 +101,11 @@ def test_ranks_may_wait_for_different_plans_and_run_blocking_calls_meanwhile(com
     first, second = plan(comm, np.ones(1000)), plan(comm, np.ones(2000), algorithm="linear")
     for run in (first, second) if comm.rank % 2 else (second, first):
         run.start()
-    blocked = allreduce(comm, np.ones(5)) if comm.rank % 2 else None
+    blocked = allreduce(comm, np.ones(5), algorithm="ring") if comm.rank % 2 else None
     for run in (second, first) if comm.rank % 2 else (first, second):
         run.wait()
     if blocked is None:
-        blocked = allreduce(comm, np.ones(5))
+        blocked = allreduce(comm, np.ones(5), algorithm="ring")
     for result in (first.recvbuf, second.recvbuf, blocked):
         np.testing.assert_array_equal(result, comm.size)
 
@@ -117,7 +117,7 @@ def test_iallreduce_keeps_any_number_in_flight_on_one_communicator(comm):
 
 
 def test_progress_thread_completes_a_plan_that_nobody_tests(comm):
-    run = plan(comm, noise(comm, 100_000))
+    run = plan(comm, noise(comm, 100_000), algorithm="ring")
     expected = run().copy()
     run.recvbuf[...] = -1
     comm.Barrier()
@@ -141,7 +141,7 @@ def test_blocking_vendor_run_fits_together_with_runs_in_flight_on_some_ranks_onl
     except UnsupportedError as reason:
         pytest.skip(str(reason))
     for first_waits in (True, False):
-        ring = plan(comm, np.full(100_000, 2.0))
+        ring = plan(comm, np.full(100_000, 2.0), algorithm="ring")
         ring.start()
         if (comm.rank == 0) == first_waits:
             ring.wait()
@@ -153,7 +153,7 @@ def test_blocking_vendor_run_fits_together_with_runs_in_flight_on_some_ranks_onl
 def test_wait_that_expires_tells_what_it_waits_for_and_can_be_repeated(comm, channels):
     if comm.size < 2:
         pytest.skip("a single rank waits for nobody")
-    run = plan(comm, np.ones(1000 * comm.size, np.float32), channels=channels)
+    run = plan(comm, np.ones(1000 * comm.size, np.float32), algorithm="ring", channels=channels)
     comm.Barrier()
     if comm.rank == 0:
         run.start()
@@ -178,7 +178,7 @@ def test_environment_limits_blocking_runs(comm, monkeypatch):
     if comm.size < 2:
         pytest.skip("a single rank waits for nobody")
     monkeypatch.setenv("MPI_ALLREDUCE_TIMEOUT", "0.2")
-    run = plan(comm, np.ones(1000))
+    run = plan(comm, np.ones(1000), algorithm="ring")
     comm.Barrier()
     if comm.rank == 0:
         with pytest.raises(UnfinishedError):
@@ -202,7 +202,7 @@ def test_operator_that_fails_in_flight_raises_where_it_is_waited_for(comm):
         return left
 
     run = plan(comm, np.ones(1000), op=fails, algorithm="recursive_doubling").start()
-    other = plan(comm, np.ones(1000)).start()
+    other = plan(comm, np.ones(1000), algorithm="ring").start()
     np.testing.assert_array_equal(other.wait(), comm.size)
     if comm.size & (comm.size - 1) == 0:
         with pytest.raises(ArithmeticError):
@@ -213,7 +213,7 @@ def test_operator_that_fails_in_flight_raises_where_it_is_waited_for(comm):
 def test_every_way_of_waiting_ends(comm, monkeypatch, way):
     monkeypatch.setenv("MPI_ALLREDUCE_WAIT", way)
     fresh = comm.Dup()
-    run = plan(fresh, noise(comm, 5000)).start()
-    np.testing.assert_array_equal(run.wait(), allreduce(comm, noise(comm, 5000)))
+    run = plan(fresh, noise(comm, 5000), algorithm="ring").start()
+    np.testing.assert_array_equal(run.wait(), allreduce(comm, noise(comm, 5000), algorithm="ring"))
     run.free()
     fresh.Free()
