@@ -30,6 +30,11 @@ class Residual:
     momentum: float
     two_sided: bool
 
+    @property
+    def identity(self) -> tuple:
+        """Equal where the state is the same memory."""
+        return _address(self.residual), self.residual.size, self.residual.dtype, self.momentum, self.two_sided
+
     def part(self, part: slice) -> "Residual":
         """The state for a slice of the buffer."""
         velocity = None if self.velocity is None else self.velocity[part]

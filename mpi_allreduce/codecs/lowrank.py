@@ -17,8 +17,9 @@ class PowerSGD:
     """Rank-``rank`` approximation of a 2-D array M of shape (a, b).
 
     P = M Q is summed over the ranks and its columns are made orthonormal; Q = M^T P is summed; the result is P Q^T.
-    Both sums travel as they are, by any algorithm: rank (a + b) numbers instead of a b.  Q is kept for the next run.
-    A biased method, which needs error feedback; then it follows the best approximation over time.  Its state is Q.
+    Both sums travel as they are, by any algorithm: rank (a + b) numbers instead of a b.  A plan keeps Q for its next
+    run, and with it follows the best approximation over time; ``allreduce`` begins anew in each call.  A biased method,
+    which needs error feedback.
 
     It is no wire format of blocks: what is summed is linear in the contributions, so nothing is encoded again.
 

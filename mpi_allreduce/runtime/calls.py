@@ -104,10 +104,13 @@ def allreduce(
     to 16 MiB of scratch memory among them.  The buffers themselves are not kept alive; what a function given as ``op``
     refers to is.
     """
-    simple = commutative is None and not reproducible and not check and codec == NONE and digest is None
+    plain = codec == NONE and digest is None and error_feedback is None
+    simple = commutative is None and not reproducible and not check and plain
     if simple and recvbuf is not None and (known := recall(comm, sendbuf, recvbuf, op, algorithm)):
         known()
         return recvbuf
+    if isinstance(error_feedback, ErrorFeedback):
+        error_feedback = error_feedback.bucket()  # where it is now: other buckets may have been made meanwhile
     extra = (commutative, codec, nan, error_feedback, digest)
     return _allreduce(comm, sendbuf, recvbuf, op, algorithm, extra, reproducible, check, simple)
 
@@ -149,7 +152,8 @@ def _allreduce(comm, sendbuf, recvbuf, op, algorithm, extra: tuple, reproducible
 def _key(sendbuf, recvbuf, op, algorithm, extra: tuple) -> tuple | None:
     """Equal for calls that the same plan can serve: what was checked once for a key need not be checked again."""
     operator = op.handle if isinstance(op, MPI.Op) else op
-    key = (_identity(sendbuf), _identity(recvbuf), operator, algorithm, extra)
+    options = tuple(option.identity if isinstance(option, Residual) else option for option in extra)
+    key = (_identity(sendbuf), _identity(recvbuf), operator, algorithm, options)
     try:
         hash(key)
     except TypeError:

@@ -40,6 +40,7 @@ class LowRank(Staged):
         inner = replace(task, codec=None, feedback=None, send=None, op=SUM)
         super().__init__(bind(replace(inner, receive=flat)) for flat in (flat_p, flat_q))
         self.resources += memory
+        self.reusable = False  # plans found again by addresses would have Qs of different age on different ranks
         self.scratch_bytes += flat_p.nbytes + flat_q.nbytes
         self.receive = task.receive.reshape(task.shape)
         feedback = task.feedback

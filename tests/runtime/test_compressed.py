@@ -210,6 +210,20 @@ def check_what_is_owed(comm, cluster, algorithm, codec):
     np.testing.assert_allclose(total + comm.allreduce(owed), comm.allreduce(contributed), atol=2e-5 * comm.size)
 
 
+def test_allreduce_follows_what_is_owed_to_other_buckets(comm):
+    """The same arrays and the same feedback again, after its parameters were moved: no plan of before may be used."""
+    feedback = ErrorFeedback({"a": 700, "b": 300})
+    mine, result = everyones(comm, 1000)[comm.rank], np.empty(1000, np.float32)
+    total = np.zeros(1000)
+    for step in range(6):
+        if step % 2:
+            feedback.bucket(["b"])
+            feedback.bucket(["b", "a"])
+        total += allreduce(comm, mine, result, algorithm="pairwise", codec="int2", error_feedback=feedback)
+    owed = np.concatenate([feedback.residual("a"), feedback.residual("b")]).astype(np.float64)
+    np.testing.assert_allclose(total + comm.allreduce(owed), 6 * comm.allreduce(mine.astype(np.float64)), atol=1e-3)
+
+
 def test_feedback_makes_the_mean_of_many_steps_exact(comm):
     """int4 over 256 steps of the same gradient: 100 times closer; two-sided closer than contributors alone."""
     if comm.size == 1:
