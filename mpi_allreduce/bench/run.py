@@ -85,7 +85,8 @@ def check_settings(settings: Settings) -> None:
 def _check_codecs(settings: Settings) -> None:
     encoded = [name for name in settings.codecs if name != NONE]
     for name in encoded:
-        get_codec(name)
+        if isinstance(get_codec(name), PowerSGD) and settings.dtype.itemsize < 4:
+            raise ValueError(f"codecs: {name} needs float32 or float64, not {name_of(settings.dtype)}")
     if encoded and settings.op not in ("SUM", "AVG"):
         raise ValueError(f"codecs: {encoded[0]} can be used with op SUM or AVG, not with {settings.op}")
     if encoded and kind_of(settings.dtype) is not Kind.FLOATING:

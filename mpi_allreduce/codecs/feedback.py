@@ -78,7 +78,7 @@ class Residual:
                     np.divide(owed, owed.dtype.type(holders), out=owed)
             else:
                 owed += (values - decoded) / owed.dtype.type(holders)
-            if velocity is not None:
+            if velocity is not None and first:  # later encodings are of sums, not of what this rank has summed up
                 velocity[here][decoded != 0] = 0
 
         return observe
@@ -108,6 +108,8 @@ class ErrorFeedback:
     momentum : float
         Of momentum correction for sparse codecs, as in deep gradient compression: each rank sums up the momentum of its
         gradient, and clears it where it was sent.  The optimiser then must have none.  0 for none.
+
+    A run whose result is refused or skipped (see ``nan``) has sent what was owed all the same: that is lost.
 
     Source: S. U. Stich et al.: Sparsified SGD with memory, NeurIPS 2018; two-sided, H. Tang et al.: DoubleSqueeze, ICML
     2019; momentum correction and masking, Y. Lin et al.: Deep gradient compression, ICLR 2018.

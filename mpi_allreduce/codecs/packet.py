@@ -68,10 +68,18 @@ class Packer:
     def look_over(self, contribution: np.ndarray) -> None:
         """Find the largest magnitude, if the codec needs to know it."""
         if self.codec.needs_whole:
-            self.whole = max((_peak(contribution[part]) for part in _parts(contribution.size)), default=0.0)
+            peaks = [_peak(contribution[part]) for part in _parts(contribution.size)]
+            self.whole = float(np.max(peaks, initial=0.0))  # NaN if any is
 
     def encode(
-        self, values: np.ndarray, wire: np.ndarray, first: int, flags: int, feedback: Observer | None = None
+        self,
+        values: np.ndarray,
+        wire: np.ndarray,
+        first: int,
+        flags: int,
+        feedback: Observer | None = None,
+        *,
+        contribution: bool = False,
     ) -> int:
         """Write a block.
 
@@ -85,6 +93,9 @@ class Packer:
             Already known of the block.
         feedback : Observer, optional
             Is told of each chunk what was read and what will be decoded.
+        contribution : bool
+            Whether it is a part of the contribution that was looked over.  Of sums that several ranks hold nothing may
+            count but their own numbers.
 
         Returns
         -------
@@ -97,7 +108,8 @@ class Packer:
                 chunk = self._as_float32(values[part])
                 peak = _peak(chunk)
                 flags |= self._flags(peak, values[part])
-                glance = Glance(peak, max(self.whole, peak), self._key(first + part.start))
+                whole = float(np.maximum(self.whole, peak)) if contribution else peak
+                glance = Glance(peak, whole, self._key(first + part.start))
                 length = self._coder.encode(chunk, wire[used:], glance)
                 if feedback is not None:
                     decoded = self._decoded[: chunk.size]

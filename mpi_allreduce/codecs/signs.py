@@ -44,8 +44,8 @@ class _SignCoder(Coder):
         magnitudes = np.abs(values, out=self._magnitudes[:count])
         starts = np.arange(0, count, self.block)
         scales = wire[: 4 * starts.size].view(np.float32)
-        np.add.reduceat(magnitudes, starts, out=scales)
-        scales /= np.diff(starts, append=count)
+        sums = np.add.reduceat(magnitudes, starts, dtype=np.float64)  # of float32's largest a sum would overflow
+        np.copyto(scales, sums / np.diff(starts, append=count), casting="same_kind")
         scales[~np.isfinite(scales)] = np.nan
         signs = np.packbits(np.signbit(values))
         used = scales.nbytes + signs.size

@@ -96,8 +96,8 @@ def _estimate(magnitudes: np.ndarray, share: float) -> np.float32:
 class Threshold(Codec):
     """Elements above a threshold, which adapts so that a fraction ``share`` of them is sent.
 
-    The threshold of each chunk is estimated from a sample of it, and set right by what the chunks before it sent.  So
-    the number of pairs varies, up to twice the share; if more exceed the threshold, the largest are taken.
+    The threshold of each chunk is estimated from a sample of it.  So the number of pairs varies, up to twice the share;
+    if more exceed the threshold, the largest are taken.
     """
 
     share: float

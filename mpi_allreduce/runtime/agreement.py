@@ -33,7 +33,7 @@ def agree(comm: MPI.Intracomm, check_arguments: Callable[[], Call]) -> Call:
     try:
         call = check_arguments()
         mine = call.signature()
-    except (TypeError, ValueError) as raised:
+    except (TypeError, ValueError, ImportError) as raised:
         error = raised
         mine = f"{type(raised).__name__}: {raised}"
     signatures = comm.allgather(mine)

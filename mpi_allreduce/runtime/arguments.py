@@ -85,6 +85,7 @@ class Call:
             "nan": self.nan,
             "error_feedback": self.feedback is not None,
             "digest": self.digest,
+            **({"shape": self.shape} if isinstance(self.codec, PowerSGD) else {}),
         }
 
 
@@ -168,9 +169,10 @@ def _check_codec(codec: object, nan: object, algorithm: str, op: Operator, recei
     types = ENCODED_TYPES[:2] if low_rank else ENCODED_TYPES
     if receive.dtype not in types:
         raise TypeError(f"codec: {codec} encodes {', '.join(map(str, types))}, not {receive.dtype}")
-    if low_rank and receive.ndim != 2:
+    if low_rank and (receive.ndim != 2 or receive.size == 0):
         raise ValueError(
-            f"codec: {codec} needs a 2-D array, got shape {receive.shape}; reduce vectors without it, as they are small"
+            f"codec: {codec} needs a 2-D array with elements, got shape {receive.shape}; reduce vectors without it, as "
+            "they are small"
         )
     return found
 
@@ -180,7 +182,7 @@ def _check_feedback(given: object, codec: Codec | None, algorithm: str, receive:
         return None
     if codec is None:
         raise ValueError('error_feedback: without a codec nothing is dropped; leave it out, or give codec="..."')
-    if algorithm == "shared":
+    if algorithm == "shared" and not isinstance(codec, PowerSGD):
         raise ValueError("error_feedback: shared sends nothing, so nothing is dropped; leave it out")
     if not isinstance(given, ErrorFeedback | Residual):
         raise TypeError(f"error_feedback: expected an ErrorFeedback or one of its buckets, got {type(given).__name__}")

@@ -145,8 +145,17 @@ def _allreduce(comm, sendbuf, recvbuf, op, algorithm, extra: tuple, reproducible
             state.remember(key, kept)
     if simple and not compared and kept.reusable and given is not None:
         remember(comm, sendbuf, recvbuf, op, algorithm, kept)
-    kept()
+    try:
+        kept()
+    except BaseException:
+        if kept.running:  # it holds the buffers only as long as this call lasts, but messages are still to come
+            _unfinished.append((kept, sendbuf, recvbuf))
+            private(comm).plans.pop(key, None)
+        raise
     return recvbuf
+
+
+_unfinished: list[tuple] = []  # calls that were broken off, with their buffers
 
 
 def _key(sendbuf, recvbuf, op, algorithm, extra: tuple) -> tuple | None:
@@ -302,6 +311,7 @@ def iallreduce(
         comm, sendbuf, recvbuf, op, algorithm, commutative=commutative, reproducible=reproducible, check=check,
         codec=codec, nan=nan, error_feedback=error_feedback, digest=digest,
     )  # fmt: skip
+    made.next_run = next(private(comm).keys)  # each call draws anew, as runs of one plan do
     return made.start()
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from time import perf_counter
 
+import ml_dtypes
 import numpy as np
 from mpi4py import MPI
 
@@ -62,8 +63,13 @@ class Compressed(Execution):
                 yield sum(channel.position for channel in self.channels)
 
     def error_bound(self) -> Bound:
-        """Of the whole sum, as far as it is encoded."""
-        return result_bound(self.task.codec, self.task.name, self.task.comm.size)
+        """Of the whole sum, as far as it is encoded, with the rounding of buffers of 16 bits."""
+        size, dtype = self.task.comm.size, self.task.receive.dtype
+        bound = result_bound(self.task.codec, self.task.name, size)
+        if dtype.itemsize > 2:
+            return bound
+        rounding = float(ml_dtypes.finfo(dtype).eps) * size
+        return Bound(bound.relative + rounding * (1 + bound.relative), bound.absolute)
 
     def where(self) -> str:
         waiting = [channel.where() for channel in self.channels if channel.position < len(channel.rounds)]
@@ -184,10 +190,10 @@ class _Binder:
         observer = None
         if self.feedback is not None:
             observer = self.feedback.observer(self.first, holders=step.holders, first=step.first, last=step.last)
-        flags, lengths, encode = self.flags, self.lengths, self.packer.encode
+        flags, lengths, encode, own = self.flags, self.lengths, self.packer.encode, step.home is Home.SOURCE
 
         def call() -> None:
-            lengths[block] = encode(values, packet, first, int(flags[block]), observer)
+            lengths[block] = encode(values, packet, first, int(flags[block]), observer, contribution=own)
             flags[block] = packet[0]
 
         return call
@@ -243,10 +249,14 @@ class _Binder:
     def finish(self, encoding: Encoding) -> None:
         """What no message brought."""
         for block in encoding.untouched:
-            np.copyto(self.elements(Home.RECEIVE, block), self.elements(Home.SOURCE, block))
+            values = self.elements(Home.SOURCE, block)
+            self.flags[block] = 0 if np.isfinite(values).all() else Flags.NONFINITE
+            np.copyto(self.elements(Home.RECEIVE, block), values)
         if self.feedback is not None:
             for block in encoding.unsent:
                 self.elements(Home.SOURCE, block)[:] = 0
+                if self.feedback.velocity is not None:
+                    self.feedback.velocity[self.offsets[block] : self.offsets[block + 1]] = 0
 
     def all_flags(self) -> int:
         return int(np.bitwise_or.reduce(self.flags)) if self.flags.size else 0

@@ -161,6 +161,7 @@ class _Lowering:
         self.holders = [1 for _ in blocks]
         self.sent_before = [False for _ in blocks]
         self.last_arrival = {b: i for i, r in enumerate(rounds) for e in r if e.src is not None for b in e.received}
+        self.decoded = [False for _ in blocks]  # whether the receive buffer holds, or soon will, the packet's value
         self.waiting: list[int] = []  # packets to be decoded when there is time
         self.rounds: list[EncodedRound] = []
         self.landing = 0
@@ -177,7 +178,7 @@ class _Lowering:
             if block in sent:
                 self.holders[block] *= 1 + len(left) + len(right)
             made.combines.append(Combine(block, (*left, self.home[block], *right)))
-            self.home[block], self.valid[block] = Home.RECEIVE, False
+            self.home[block], self.valid[block], self.decoded[block] = Home.RECEIVE, False, False
         self.rounds.append(made)
 
     def finish(self, travels: bool) -> Encoding:
@@ -187,7 +188,7 @@ class _Lowering:
         for block in present:
             if self.home[block] is not Home.WIRE and travels:
                 self._encode(made, block, len(self.rounds))
-            if self.home[block] is Home.WIRE and block not in made.decodes:
+            if self.home[block] is Home.WIRE and not self.decoded[block]:
                 made.decodes.append(block)
             if self.home[block] is Home.SOURCE:
                 untouched.append(block)
@@ -199,6 +200,7 @@ class _Lowering:
         last = self.last_arrival.get(block, -1) < number
         made.encodes.append(Encode(block, self.home[block], self.holders[block], not self.sent_before[block], last))
         self.home[block], self.valid[block], self.sent_before[block] = Home.WIRE, True, True
+        self.decoded[block] = False
 
     def _send(self, made: EncodedRound, exchange: Exchange, number: int) -> None:
         for block in exchange.sent:
@@ -217,7 +219,7 @@ class _Lowering:
             if exchange.action is COPY:
                 made.receives += self._parcels(exchange.src, present)
                 for block in present:
-                    self.home[block], self.valid[block] = Home.WIRE, True
+                    self.home[block], self.valid[block], self.decoded[block] = Home.WIRE, True, True
                     self.waiting.append(block)
                 continue
             made.receives += self._parcels(exchange.src, present, used)

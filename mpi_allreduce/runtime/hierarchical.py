@@ -65,6 +65,7 @@ class Hierarchical(OnNode):
         if self._between is not None:
             yield from (self._between.progress if self.tally is None else self._between.run)()
         elif self.tally is not None:
+            self.tally.begin()
             next(self._task.keys)  # as those between nodes do: keys are the same on all ranks
         if self.tally is not None:
             self.memory.tell(self.tally.flags)

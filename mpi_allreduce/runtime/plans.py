@@ -28,8 +28,9 @@ class Plan:
 
     Everything is prepared when the plan is made.  Plans are made by :func:`mpi_allreduce.plan`, in the same order on
     all ranks.  Several plans on one communicator may be in flight at once, and be started in any order, which may
-    differ from rank to rank (the ``vendor``'s excepted, which MPI wants in the same order).  Blocking runs must come
-    in the same order on all ranks.  A plan holds its buffers; fill ``sendbuf`` anew and run it again.
+    differ from rank to rank (``vendor``, ``shared`` and ``hierarchical`` excepted, which want the same order).
+    Blocking runs must come in the same order on all ranks.  A plan holds its buffers; fill ``sendbuf`` anew and run it
+    again.
 
     Attributes
     ----------
@@ -74,6 +75,11 @@ class Plan:
     def last_run(self) -> Tally | None:
         """With a codec: what the last run sent, found, and spent on the codec; None without."""
         return self._execution.tally
+
+    @property
+    def running(self) -> bool:
+        """Whether a run was started and is not known to be complete."""
+        return self._running is not None
 
     @property
     def next_run(self) -> int:

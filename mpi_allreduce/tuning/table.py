@@ -78,11 +78,16 @@ class Rule:
     def ranking(self) -> list[tuple[str, float]]:
         """Algorithms that every launch measured, and their time relative to the fastest: the median over launches.
 
-        Times are compared within launches, as the machine is another from launch to launch.
+        Times are compared within launches, as the machine is another from launch to launch.  Where no algorithm is in
+        all of them, the launch that measured most counts alone.
         """
-        common = set.intersection(*(set(timings) for timings in self.launches.values()))
+        launches = list(self.launches.values())
+        common = set.intersection(*map(set, launches))
+        if not common:
+            launches = [max(launches, key=len)]
+            common = set(launches[0])
         relative = {
-            name: median(timings[name][0] / min(timings[c][0] for c in common) for timings in self.launches.values())
+            name: median(timings[name][0] / min(timings[c][0] for c in common) for timings in launches)
             for name in common
         }
         best = min(relative.values())
@@ -92,7 +97,10 @@ class Rule:
         """Whether the choice's interval is below that of every rival in every launch (or rivals are as good)."""
         rivals = [name for name, relative in self.ranking() if name != self.algorithm and relative > 1 + TIE]
         return all(
-            timings[self.algorithm][2] < timings[rival][1] for timings in self.launches.values() for rival in rivals
+            timings[self.algorithm][2] < timings[rival][1]
+            for timings in self.launches.values()
+            for rival in rivals
+            if {self.algorithm, rival} <= set(timings)
         )
 
     def chosen(self, previous: str) -> "Rule":

@@ -24,7 +24,7 @@ def roundtrip(name, values, key=5):
     packer.key = key
     packer.look_over(values)
     packet = np.full(packet_bytes(codec, values.size), 0xA5, np.uint8)
-    used = packer.encode(values, packet, 0, 0)
+    used = packer.encode(values, packet, 0, 0, contribution=True)
     assert used == packet.size if codec.fixed else used <= packet.size
     out = np.full_like(values, 77)
     Packer(codec, values.dtype).decode(packet[:used], out, 0)
@@ -118,6 +118,13 @@ def test_other_types_are_encoded_as_float32(name, dtype):
     expected, decoded = roundtrip(name, as_float32)
     assert np.array_equal(packet, expected)
     assert np.array_equal(out, decoded.astype(dtype))
+
+
+def test_the_mean_magnitude_of_the_largest_numbers_does_not_overflow():
+    values = np.full(300, 3e38, np.float32)
+    packet, out = roundtrip("onebit", values)
+    assert packet[0] == Flags.NONE
+    np.testing.assert_allclose(out, values, rtol=1e-6)
 
 
 def test_stochastic_rounding_is_unbiased_and_varies_with_the_key():

@@ -3,7 +3,6 @@
 import json
 
 import h5py
-import numpy as np
 import pytest
 from mpi4py import MPI
 
@@ -38,7 +37,8 @@ def test_every_case_is_measured_and_recorded(comm, tmp_path_factory, capsys, com
             assert case["seconds"].shape == case["computing"].shape == (4, comm.size)
             assert case["bucket_seconds"].shape == (4, case.attrs["buckets"])
             assert case.attrs["computing"] >= (0.0035 if computing == "paced" else 0)
-            assert case.attrs["iteration"] == pytest.approx(np.median(case["seconds"][()].max(axis=1)), rel=0.5)
+            slowest = case["seconds"][()].max(axis=1)
+            assert slowest.min() <= case.attrs["iteration"] <= slowest.max()
             assert json.loads(case["trace"][()])["traceEvents"]
         assert {case.attrs["layers"] for case in cases} == {0, 1}
     assert json.loads(trace.read_text())["traceEvents"]

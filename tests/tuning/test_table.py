@@ -39,6 +39,12 @@ def test_the_fastest_at_the_nearest_measured_size_is_chosen():
     assert [chosen(made, n) for n in (300, 1000, 9000, 11_000, 1_000_000)] == ["vendor"] * 3 + ["ring"] * 2
 
 
+def test_launches_without_a_common_algorithm_are_no_reason_to_fail():
+    made = table({1000: {"ring": 10, "linear": 30}})
+    made = table({1000: {"circulant": 20}}, launch="two", onto=made)
+    assert chosen(made, 1000) == "ring"
+
+
 def test_nothing_is_said_far_outside_of_what_was_measured():
     made = table({1000: {"vendor": 10}, 100_000: {"ring": 60}})
     assert [chosen(made, n) for n in (100, 2_000_000)] == [None, None]
