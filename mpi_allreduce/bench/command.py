@@ -137,7 +137,7 @@ def _bench(args: argparse.Namespace) -> int:
     settings = _settings(args)
     try:
         check_settings(settings)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, ModuleNotFoundError) as error:
         raise UsageError(error) from None
     return run(settings, args.out or _new_file())
 

@@ -113,7 +113,9 @@ def codec_table(rows: Sequence[Row]) -> Table | None:
             row["algorithm"],
             row["codec"],
             str(row["wire_bytes"]),
-            f"{plain['sent_bytes'] / row['wire_bytes']:.2f}" if plain and row["wire_bytes"] else "-",
+            f"{plain['sent_bytes'] / row['wire_bytes']:.2f}"
+            if plain and row["wire_bytes"] and plain["sent_bytes"] > 0
+            else "-",
             _us(row["encode_seconds"]),
             _us(row["decode_seconds"]),
             _us(max(row["median"] - spent, 0)),
