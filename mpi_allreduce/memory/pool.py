@@ -32,7 +32,7 @@ class Scratch:
         self._memory = kept.pop() if kept else allocate(size, _BYTE)
         self.array = self._memory[:nbytes].view(dtype)
 
-    def Free(self) -> None:  # noqa: N802 - as MPI's handles are freed
+    def Free(self) -> None:  # noqa: N802 - plans free it in one list with MPI's handles, whose method has this name
         """Give it back."""
         memory, self._memory, self.array = self._memory, None, None
         held = sum(size * len(arrays) for size, arrays in _kept.items())

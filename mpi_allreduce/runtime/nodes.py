@@ -61,7 +61,7 @@ class NodeMemory:
         info = MPI.Info.Create({"alloc_shared_noncontig": "true"})  # each rank's part in memory near its core
         try:
             self._window = MPI.Win.Allocate_shared(sum(lengths.values()) + LINE, 1, info, comm)
-        except (MPI.Exception, NotImplementedError) as error:
+        except (MPI.Exception, NotImplementedError) as error:  # the latter is mpi4py's where MPI lacks the function
             raise UnsupportedError(f"shared: this MPI library makes no shared-memory window here: {error}") from error
         finally:
             info.Free()

@@ -1,5 +1,6 @@
 """Shared memory inside a node: each rank reduces its slice of everybody's buffer, and copies the others' from them."""
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from functools import partial
 
@@ -60,9 +61,9 @@ class Shared(OnNode):
         """Work and meet the others, phase by phase."""
         return run_phases(self.memory, self.phases())
 
+    @abstractmethod
     def phases(self) -> Sequence[Sequence[Step]]:
         """The work before, between and behind barriers."""
-        raise NotImplementedError
 
     def where(self) -> str:
         return f"shared memory, barrier {self.memory.count}: missing are the local ranks {self.memory.missing()}"

@@ -1,11 +1,8 @@
 """Encoded cases of the benchmark: what they sent, how long the codec took, whether errors are within the bound."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from mpi_allreduce.bench import read
 from mpi_allreduce.bench.settings import Settings, all_cases
 from mpi_allreduce.codecs import Packer, codec_names, get_codec
 from mpi_allreduce.simulate import wire_bytes
@@ -23,26 +20,11 @@ QUICK = Settings(
 )
 
 
-@pytest.fixture
-def bench(comm, tmp_path_factory, capsys):
-    from mpi_allreduce.bench.run import RIGHT, check_settings, run
-
-    path = comm.bcast(tmp_path_factory.mktemp("bench") / "r.h5" if comm.rank == 0 else None)
-
-    def launch(**changes):
-        settings = replace(QUICK, **changes)
-        check_settings(settings)
-        right = run(settings, path, comm) == RIGHT
-        return right, comm.bcast(read(path) if comm.rank == 0 else None), capsys.readouterr().out
-
-    return launch
-
-
 @pytest.mark.parametrize(
     "changes", [{}, {"op": "AVG", "in_place": True}, {"dtype": np.dtype("f8"), "mode": "streaming"}]
 )
 def test_encoded_cases_are_recorded_with_bytes_bound_and_seconds(bench, comm, changes):
-    right, rows, out = bench(**changes)
+    right, rows, _, out = bench(**changes)
     assert right
     cases = {(row["algorithm"], row["codec"]) for row in rows}
     assert cases == {(c.algorithm, c.codec) for c in all_cases(QUICK)}
@@ -79,7 +61,7 @@ def test_errors_beyond_the_bound_count_as_wrong(bench, comm, monkeypatch):
         out *= np.float32(1.1)
 
     monkeypatch.setattr(Packer, "decode", enlarge)
-    right, rows, _ = bench(algorithms=("pairwise",), codecs=("fp16",), sizes=(4000,))
+    right, rows, _, _ = bench(algorithms=("pairwise",), codecs=("fp16",), sizes=(4000,))
     assert not right
     assert rows[0]["wrong"] == comm.size * 1000
 

@@ -24,21 +24,6 @@ QUICK = Settings(
 )
 
 
-@pytest.fixture
-def bench(comm, tmp_path_factory, capsys):
-    from mpi_allreduce.bench.run import RIGHT, check_settings, run
-
-    path = comm.bcast(tmp_path_factory.mktemp("bench") / "r.h5" if comm.rank == 0 else None)
-
-    def launch(**changes):
-        settings = replace(QUICK, **changes)
-        check_settings(settings)
-        right = run(settings, path, comm) == RIGHT
-        return right, comm.bcast(read(path) if comm.rank == 0 else None), path, capsys.readouterr().out
-
-    return launch
-
-
 VARIANTS = {
     "plain": {},
     "in place": {"in_place": True},
