@@ -5,8 +5,8 @@ Usage, on the emulated cluster, with a Python that has torch (its CPU build is e
     jobs/lab up --nodes 6 --rate 100mbit
     jobs/lab run -n 6 -- env GLOO_SOCKET_IFNAME=eth0 OMP_NUM_THREADS=1 python analysis/gloo.py 10.213.97.1 1e8
 
-The arguments are the address of rank 0's host and the links' bits per second.  Ranks and their number are taken from the
-launcher (MPICH, Intel MPI, Open MPI).  Printed are medians of the slowest rank.
+The arguments are the address of rank 0's host and the links' bits per second.  Ranks and their number are taken from
+the launcher (MPICH, Intel MPI, Open MPI).  Printed are medians of the slowest rank.
 """
 
 import os
