@@ -78,6 +78,7 @@ class Codec(ABC):
 
     fixed = True  # every chunk of a given size takes the same number of bytes
     largest = float(np.finfo(np.float32).max)  # larger magnitudes overflow
+    sparse = False  # most elements are not sent, the others as they are
     chance = False  # other results from run to run
     needs_whole = False  # must know the largest magnitude of the whole contribution beforehand
 

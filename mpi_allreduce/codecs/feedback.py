@@ -49,7 +49,7 @@ class Residual:
         np.add(self.velocity, contribution, out=self.velocity)
         np.add(self.residual, self.velocity, out=self.residual)
 
-    def observer(self, origin: int, *, holders: int, first: bool, last: bool) -> Observer:
+    def observer(self, origin: int, *, holders: int, first: bool, last: bool, sparse: bool) -> Observer:
         """What is to be called with each chunk: (its place, the values, what will be decoded).
 
         Parameters
@@ -62,8 +62,10 @@ class Residual:
             What the residual holds was used up, or is the values themselves.
         last : bool
             The values are the final result.
+        sparse : bool
+            Momentum is cleared where something was sent (momentum factor masking).
         """
-        residual, velocity = self.residual, self.velocity
+        residual, velocity = self.residual, self.velocity if sparse else None
         forget = last and not self.two_sided
 
         def observe(place: slice, values: np.ndarray, decoded: np.ndarray) -> None:
@@ -106,8 +108,8 @@ class ErrorFeedback:
         Keep also what the owner of a block drops when it encodes the result (double squeeze); else only what each rank
         drops of its contribution.
     momentum : float
-        Of momentum correction for sparse codecs, as in deep gradient compression: each rank sums up the momentum of its
-        gradient, and clears it where it was sent.  The optimiser then must have none.  0 for none.
+        Of momentum correction: each rank sums up the momentum of its gradient, and sends that.  The optimiser then must
+        have none.  Sparse codecs clear it where something was sent, as in deep gradient compression.  0 for none.
 
     A run whose result is refused or skipped (see ``nan``) has sent what was owed all the same: that is lost.
 

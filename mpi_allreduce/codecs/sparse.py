@@ -25,6 +25,8 @@ class TopK(Codec):
 
     share: float
 
+    sparse = True
+
     def kept(self, count: int) -> int:
         """Pairs of a chunk of ``count`` elements."""
         return min(count, max(1, round(self.share * count)))
@@ -103,6 +105,7 @@ class Threshold(Codec):
     share: float
 
     fixed = False
+    sparse = True
 
     def most(self, count: int) -> int:
         """Pairs of a chunk, at most."""
@@ -149,6 +152,7 @@ class RandomK(Codec):
     share: float
 
     chance = True
+    sparse = True
 
     def kept(self, count: int) -> int:
         """Elements of a chunk."""

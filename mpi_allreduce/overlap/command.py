@@ -26,8 +26,8 @@ def add_overlap(commands) -> None:
     what = parser.add_argument_group("what is computed").add_argument
     what("--model", default="mlp:784,512,512,512,10", help="resnet50, bert-base, mlp:WIDTHS or FILE.json of shapes")
     what("--computing", default="paced", choices=("paced", "real"), help="sleep as if an accelerator computed, or do")
-    what("--compute-seconds", type=float, metavar="S", help="of the backward pass; by default as --ratio says")
-    what("--ratio", default=1.0, type=float, help="of computation to the first case's communication")
+    what("--compute-seconds", metavar="LIST", help="of the backward pass; by default as --ratio says")
+    what("--ratio", default="1", metavar="LIST", help="of computation to the first case's communication")
     how = parser.add_argument_group("every combination of these is run").add_argument
     how("--algorithms", default="binomial_tree,ring,vendor", metavar="LIST")
     how("--codecs", default="none,fp16,int8", metavar="LIST")
@@ -44,26 +44,36 @@ def add_overlap(commands) -> None:
 def _overlap(args: argparse.Namespace) -> int:
     from mpi4py import MPI
 
+    from .capability import probe_progress
     from .driver import Experiment, OverlapSettings
 
     comm = MPI.COMM_WORLD
     try:
-        cases = tuple(_cases(args))
-        settings = OverlapSettings(
-            args.model, cases, args.compute_seconds or 0.0, args.computing, args.iterations, args.passes
-        )
+        settings = OverlapSettings(args.model, tuple(_cases(args)), args.computing, args.iterations, args.passes)
+        lengths = _numbers("compute-seconds" if args.compute_seconds else "ratio", args.compute_seconds or args.ratio)
         path = comm.bcast(args.out or Path("results") / f"overlap-{datetime.now():%Y%m%d-%H%M%S}.h5")
         with _one_thread():
-            if args.compute_seconds is None:
-                settings = replace(settings, compute_seconds=Experiment.measure(settings, comm) * args.ratio)
-            experiment = Experiment(settings, comm, path)
-            table = _OverlapTable(experiment) if comm.rank == 0 else None
+            capability = probe_progress(comm)
+            unit = 1.0 if args.compute_seconds else Experiment.measure(settings, comm)
+            cases = [replace(case, compute_seconds=unit * length) for length in lengths for case in settings.cases]
+            experiment = Experiment(replace(settings, cases=tuple(cases)), comm, path)
+            table = _OverlapTable(experiment, capability, unit) if comm.rank == 0 else None
             experiment.run(table.add if table else None)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         raise UsageError(error) from None
     if table:
         table.close(path, args.trace)
     return 0
+
+
+def _numbers(option: str, text: str) -> list[float]:
+    try:
+        numbers = [float(part) for part in text.split(",")]
+    except ValueError:
+        numbers = [0.0]
+    if not min(numbers) > 0:
+        raise ValueError(f"{option}: expected positive numbers separated by commas, got {text!r}")
+    return numbers
 
 
 def _cases(args: argparse.Namespace):
@@ -89,59 +99,85 @@ def _cases(args: argparse.Namespace):
 class _OverlapTable:
     """One line for each case, when all are complete; then what follows."""
 
-    def __init__(self, experiment):
+    HEADING = (
+        f"{'algorithm':20} {'codec':10} {'mode':9} {'buckets of':>11} {'are':>4} {'probes':>6} {'iteration':>9} "
+        f"{'95 % interval':>18} {'communicate':>11} {'exposed':>8} {'at least':>8} {'hidden':>6} "
+        f"{'of possible':>11} {'OSU %':>5} {'IMB %':>5}"
+    )
+
+    def __init__(self, experiment, capability, unit: float):
         self.screen = console(150)
-        self.rows: list[tuple] = []
+        self.results: dict = dict.fromkeys(experiment.settings.cases)
         self.trace = ""
-        self.order = {case: i for i, case in enumerate(experiment.settings.cases)}
+        self.unit = unit
         s = experiment.settings
         numbers = sum(experiment.counts.values())
         self.say(
             f"{experiment.comm.size} ranks; {s.model}: {len(experiment.shapes)} parameters, {numbers * 4 / 2**20:.4g} "
-            f"MiB of gradients; backward pass of {s.compute_seconds * 1e3:.4g} ms, {s.computing}; milliseconds\n"
-        )
-        self.heading = (
-            f"{'algorithm':20} {'codec':10} {'mode':9} {'buckets of':>11} {'are':>4} {'probes':>6} {'iteration':>9} "
-            f"{'95 % interval':>18} {'compute':>8} {'communicate':>11} {'exposed':>8} {'at least':>8} {'hidden':>6} "
-            f"{'of possible':>11} {'OSU %':>5} {'IMB %':>5}"
+            f"MiB of gradients; computation is {s.computing}; milliseconds\n{capability}"
         )
 
     def say(self, text: str) -> None:
         self.screen.print(text, soft_wrap=True, highlight=False)
 
     def add(self, case, result, trace: str) -> None:
-        self.rows.append((case, result))
+        self.results[case] = result
         self.trace = trace
 
-    def print_row(self, case, result) -> None:
-        h = result.hidden
-        size = f"{case.layers} layers" if case.layers else f"{case.bucket_bytes / 1024:g} KiB"
-        interval = f"{result.low * 1e3:.1f} .. {result.high * 1e3:.1f}"
-        self.say(
-            f"{case.algorithm:20} {case.codec:10} {case.mode:9} {size:>11} {result.buckets:4d} {case.probes:6d} "
-            f"{result.iteration * 1e3:9.1f} {interval:>18} {result.computing * 1e3:8.1f} "
-            f"{result.communicating * 1e3:11.1f} {h.exposed * 1e3:8.1f} {h.ideal_exposed * 1e3:8.1f} {h.share:6.0%} "
-            f"{h.of_ideal:11.0%} {h.osu:5.0f} {h.imb:5.0f}"
-        )
-
     def close(self, path: Path, trace: Path | None) -> None:
-        self.say(self.heading)
-        for case, result in sorted(self.rows, key=lambda row: self.order[row[0]]):
-            self.print_row(case, result)
-        for what, chosen in (
-            ("a blocking float32 binomial tree", ("binomial_tree", NONE, "blocking")),
-            ("the vendor's blocking allreduce", ("vendor", NONE, "blocking")),
-        ):
-            base = next((r for c, r in self.rows if (c.algorithm, c.codec, c.mode) == chosen), None)
-            if base is None or not base.hidden.exposed:
-                continue
-            best = min(self.rows, key=lambda row: row[1].hidden.exposed)
-            cut = 1 - best[1].hidden.exposed / base.hidden.exposed
-            self.say(f"Exposed communication beside {what}: {cut:.0%} less with {best[0]}.")
+        lengths = sorted({case.compute_seconds for case in self.results})
+        for length in lengths:
+            rows = {case: result for case, result in self.results.items() if case.compute_seconds == length}
+            alone = next(iter(rows.values())).computing
+            ratio = f", {length / self.unit:.3g} x the first case's communication" if self.unit != 1 else ""
+            self.say(f"\nBackward pass of {length * 1e3:.4g} ms{ratio} (measured alone: {alone * 1e3:.4g})")
+            self.say(self.HEADING)
+            for case, result in rows.items():
+                self.say(_overlap_row(case, result))
+            self.say_cuts(rows)
+        if len(lengths) > 1:
+            self.say_break_even(lengths)
         if trace:
             trace.write_text(self.trace)
             self.say(f"Trace: {trace}")
         self.say(f"Record: {path}")
+
+    def say_cuts(self, rows: dict) -> None:
+        best = min(rows, key=lambda case: rows[case].hidden.exposed)
+        for what, chosen in (
+            ("a blocking float32 binomial tree", ("binomial_tree", NONE, "blocking")),
+            ("the vendor's blocking allreduce", ("vendor", NONE, "blocking")),
+        ):
+            base = next((r for c, r in rows.items() if (c.algorithm, c.codec, c.mode) == chosen), None)
+            if base and base.hidden.exposed:
+                cut = 1 - rows[best].hidden.exposed / base.hidden.exposed
+                self.say(f"Exposed communication beside {what}: {cut:.0%} less with {best}.")
+
+    def say_break_even(self, lengths: list[float]) -> None:
+        """What each way saves of an iteration, by the length of the computation."""
+        first = next(iter(self.results))
+        self.say(f"\nIteration, as a fraction of that with {first}, by length of the backward pass")
+        self.say(f"{'':44}" + "".join(f"{length * 1e3:>9.4g}" for length in lengths) + " ms")
+        by_way: dict[tuple, list] = {}
+        for case, result in self.results.items():
+            by_way.setdefault(case.way, []).append((case.compute_seconds, case, result))
+        bases = {length: result for length, _, result in by_way[first.way]}
+        for rows in by_way.values():
+            rows.sort(key=lambda row: row[0])
+            parts = [f"{result.iteration / bases[length].iteration:9.2f}" for length, _, result in rows]
+            self.say(f"{rows[0][1]!s:44}" + "".join(parts))
+
+
+def _overlap_row(case, result) -> str:
+    h = result.hidden
+    size = f"{case.layers} layers" if case.layers else f"{case.bucket_bytes / 1024:g} KiB"
+    interval = f"{result.low * 1e3:.1f} .. {result.high * 1e3:.1f}"
+    return (
+        f"{case.algorithm:20} {case.codec:10} {case.mode:9} {size:>11} {result.buckets:4d} {case.probes:6d} "
+        f"{result.iteration * 1e3:9.1f} {interval:>18} "
+        f"{result.communicating * 1e3:11.1f} {h.exposed * 1e3:8.1f} {h.ideal_exposed * 1e3:8.1f} {h.share:6.0%} "
+        f"{h.of_ideal:11.0%} {h.osu:5.0f} {h.imb:5.0f}"
+    )
 
 
 def add_train(commands) -> None:
@@ -171,27 +207,33 @@ def add_train(commands) -> None:
     how("--sync", action="store_const", const=0, dest="delay", default=0, help="each update waits for its gradient")
     how("--async", type=int, metavar="DELAY", dest="delay", default=0, help="use the gradient of DELAY steps ago")
     how("--bucket-bytes", default=1 << 20, type=int, metavar="N")
-    how("--progress", default="test", help="none, test, thread or vendor")
+    how("--progress", default="auto", help="none, test, thread or vendor; auto tries the first three out")
+    parser.add_argument("--out", type=Path, metavar="FILE.h5", help="by default a new file in results/")
     parser.add_argument("--checkpoint", type=Path, metavar="NAME", help="save behind each epoch, and go on from there")
 
 
 def _train(args: argparse.Namespace) -> int:
     from mpi4py import MPI
 
+    from .records import Launch
     from .training import Trainer, TrainSettings
 
     comm = MPI.COMM_WORLD
+    path = comm.bcast(args.out or Path("results") / f"train-{datetime.now():%Y%m%d-%H%M%S}.h5")
     settings = TrainSettings(**{f.name: getattr(args, f.name) for f in fields(TrainSettings)})
     try:
         with _one_thread():
             trainer = Trainer(settings, comm, args.checkpoint)
-            _report(trainer, comm)
-    except (ValueError, ModuleNotFoundError) as error:
+            _report(trainer, comm, Launch(path, comm, "train"))
+    except (ValueError, OSError, ModuleNotFoundError) as error:
         raise UsageError(error) from None
     return 0
 
 
-def _report(trainer, comm) -> None:
+def _report(trainer, comm, launch) -> None:
+    from .records import write_training
+
+    epochs: list = []
     screen = console(100) if comm.rank == 0 else None
 
     def say(text: str) -> None:
@@ -213,7 +255,11 @@ def _report(trainer, comm) -> None:
             f"{epoch.number:5d} {epoch.loss:7.4f} {epoch.accuracy:9.4f} {epoch.sent_bytes / 1024:9.1f} "
             f"{epoch.seconds:8.2f} {epoch.exposed_seconds:8.2f}  {epoch.digest:08x}"
         )
+        epochs.append(epoch)
+        if screen:
+            launch.write(lambda group: write_training(group, 1, s.codec, s, epochs))
     trainer.free()
+    say(f"Record: {launch.path}")
 
 
 def _one_thread():

@@ -1,26 +1,24 @@
 """The ``overlap`` experiment: a backward pass, real or paced, with its gradients reduced meanwhile."""
 
-import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from time import perf_counter, sleep
+from time import perf_counter
 
 import numpy as np
 from mpi4py import MPI
 
-from ..bench.environment import describe
-from ..bench.records import extend
 from ..bench.statistics import summarise
 from ..codecs import NONE
+from .computing import COMPUTING, Compute
 from .measures import Hidden, hidden, ideal_end
 from .models import model
+from .records import Launch
 from .synchroniser import GradientSync
 from .timeline import chrome_trace
 
-__all__ = ["FORMAT", "MODES", "Experiment", "OverlapCase", "OverlapSettings", "Result"]
+__all__ = ["MODES", "Experiment", "OverlapCase", "OverlapSettings", "Result"]
 
-FORMAT = "mpi_allreduce.overlap"
 MODES = ("blocking", "none", "test", "thread", "vendor")
 
 
@@ -37,6 +35,8 @@ class OverlapCase:
         Caps of buckets: bytes, or if ``layers`` is not 0 so many parameters.
     probes : int
         Calls of ``probe`` in each layer.
+    compute_seconds : float
+        Of the backward pass, all layers together.
     """
 
     algorithm: str
@@ -45,10 +45,16 @@ class OverlapCase:
     bucket_bytes: int = 1 << 20
     layers: int = 0
     probes: int = 4
+    compute_seconds: float = 0.0
 
     def __str__(self) -> str:
         size = f"{self.layers} layers" if self.layers else f"{self.bucket_bytes / 1024:g} KiB"
         return f"{self.algorithm} {self.codec} {self.mode}, {size}"
+
+    @property
+    def way(self) -> tuple[str, str, str, int, int, int]:
+        """All but the computation."""
+        return self.algorithm, self.codec, self.mode, self.bucket_bytes, self.layers, self.probes
 
 
 @dataclass(frozen=True)
@@ -59,8 +65,6 @@ class OverlapSettings:
     ----------
     model : str
     cases : tuple of OverlapCase
-    compute_seconds : float
-        Of the backward pass, all layers together.
     computing : str
         ``paced``: a rank sleeps, as if an accelerator computed; ``real``: matrix products of NumPy.
     iterations, passes : int
@@ -70,7 +74,6 @@ class OverlapSettings:
 
     model: str
     cases: tuple[OverlapCase, ...]
-    compute_seconds: float
     computing: str = "paced"
     iterations: int = 5
     passes: int = 3
@@ -112,36 +115,28 @@ class Experiment:
     comm : Intracomm
     path : path or None
         HDF5 file, made or extended; None to record nothing.
-
-    Notes
-    -----
-    Layout of the record: a group ``overlap-0001`` for each experiment, with ``settings`` and ``environment`` (JSON),
-    and a group for each case with its attributes, ``seconds`` and ``computing`` [iteration, rank], ``bucket_seconds``
-    [iteration, bucket] (each alone, slowest rank), and ``trace`` (JSON for a viewer) of the last iteration.
+        See :mod:`.records`.
     """
 
-    def __init__(self, settings: OverlapSettings, comm: MPI.Intracomm, path: Path | None):
+    def __init__(self, settings: OverlapSettings, comm: MPI.Intracomm, path: Path | None = None):
         self.settings = settings
         self.comm = comm
-        self.path = path
         self.shapes = model(settings.model)
         self.counts = {name: int(np.prod(shape)) for name, shape in self.shapes.items()}
-        total = sum(self.counts.values())
-        self.seconds = {name: settings.compute_seconds * count / total for name, count in self.counts.items()}
-        self._compute = {"paced": _pace, "real": _Multiplier(self.seconds)}[settings.computing]
+        self._computes = {seconds: self._compute(seconds) for seconds in {c.compute_seconds for c in settings.cases}}
         rng = np.random.default_rng([settings.seed, comm.rank])
         self._values = {name: rng.standard_normal(shape, np.float32) for name, shape in self.shapes.items()}
-        self._group = "" if path is None else self._start_record()
+        self._launch = None if path is None else Launch(path, comm, "overlap", asdict(settings))
 
     @classmethod
     def measure(cls, settings: OverlapSettings, comm: MPI.Intracomm) -> float:
         """Seconds that the first case's buckets take alone, one after the other; the slowest rank's, a median of 3."""
-        trial = cls(settings, comm, None)
+        trial = cls(settings, comm)
         with trial._make_sync(settings.cases[0]) as sync:
             trial._alone(sync)
             return float(np.median(trial._slowest([trial._alone(sync) for _ in range(3)]).sum(axis=1)))
 
-    def run(self, report: Callable[[OverlapCase, Result], object]) -> None:
+    def run(self, report: Callable[[OverlapCase, Result, str], object] | None) -> None:
         """Measure; ``report(case, result, trace)`` is called on rank 0 when all passes of a case are over."""
         order = np.random.default_rng(self.settings.seed)
         visits: dict[OverlapCase, list] = {case: [] for case in self.settings.cases}
@@ -157,14 +152,12 @@ class Experiment:
             self._iterate(sync, case)  # warm up
             times, ready = [], []
             for _ in range(self.settings.iterations):
-                sync.timeline.events.clear()
                 seconds, at = self._iterate(sync, case)
                 times.append(seconds)
                 ready.append(at)
-            trace = self.comm.gather(sync.timeline)
+            timelines = self.comm.gather(sync.timeline)
             alone = [self._alone(sync) for _ in range(self.settings.iterations)]
-            computing = [self._compute_only() for _ in range(self.settings.iterations)]
-            origins = [t.events[0].seconds if t.events else 0.0 for t in trace or ()]
+            computing = [self._compute_only(case) for _ in range(self.settings.iterations)]
             return {
                 "seconds": self._all_ranks(times),
                 "computing": self._all_ranks(computing),
@@ -172,8 +165,14 @@ class Experiment:
                 "ready": np.median(self._slowest(ready), axis=0),
                 "buckets": len(sync.buckets),
                 "sent_bytes": self.comm.allreduce(sync.sent_bytes(), MPI.MAX),
-                "trace": chrome_trace(trace, origins) if trace else "",
+                "timelines": timelines,
             }
+
+    def _compute(self, seconds: float) -> Compute:
+        """Layers take time by their number of parameters."""
+        total = sum(self.counts.values())
+        kind = COMPUTING[self.settings.computing]
+        return kind({name: seconds * count / total for name, count in self.counts.items()})
 
     def _make_sync(self, case: OverlapCase) -> GradientSync:
         return GradientSync(
@@ -186,10 +185,12 @@ class Experiment:
         """One backward pass; its seconds, and when each bucket was complete."""
         bucket_of = {name: i for i, bucket in enumerate(sync.buckets) for name in bucket.names}
         complete = [0.0] * len(sync.buckets)
+        compute, probe = self._computes[case.compute_seconds], None if case.mode == "blocking" else sync.probe
         self.comm.Barrier()
+        sync.timeline.begin()
         started = perf_counter()
         for name in reversed(self.shapes):
-            self._compute(name, self.seconds[name], sync.probe if case.mode != "blocking" else None, case.probes)
+            compute(name, probe, case.probes)
             complete[bucket_of[name]] = perf_counter() - started
             np.copyto(sync.gradients[name], self._values[name])
             if case.mode != "blocking":
@@ -201,11 +202,12 @@ class Experiment:
             sync.wait()
         return perf_counter() - started, complete
 
-    def _compute_only(self) -> float:
+    def _compute_only(self, case: OverlapCase) -> float:
+        compute = self._computes[case.compute_seconds]
         self.comm.Barrier()
         started = perf_counter()
         for name in reversed(self.shapes):
-            self._compute(name, self.seconds[name], None, 1)
+            compute(name, None, 1)
         return perf_counter() - started
 
     def _alone(self, sync: GradientSync) -> list[float]:
@@ -242,69 +244,20 @@ class Experiment:
             communicating=float(per_bucket.sum()), buckets=visits[0]["buckets"], sent_bytes=visits[0]["sent_bytes"],
             hidden=hidden(summary.median, computing, float(per_bucket.sum()), ideal),
         )  # fmt: skip
-        self._record(case, visits, result)
-        report(case, result, visits[-1]["trace"])
+        trace = chrome_trace(visits[-1]["timelines"])
+        if self._launch is not None:
+            self._record(case, visits, result, trace)
+        report(case, result, trace)
 
-    def _start_record(self) -> str:
-        environment = describe(self.comm, "nobody")  # collective
-        name = ""
-        if self.comm.rank == 0:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-
-            def write(file) -> None:
-                nonlocal name
-                if file.attrs.get("format", FORMAT) != FORMAT:
-                    raise ValueError(f"{self.path} is a record of another kind; choose another file with --out")
-                file.attrs["format"] = FORMAT
-                name = f"overlap-{1 + sum(key.startswith('overlap-') for key in file):04d}"
-                group = file.create_group(name)
-                group["environment"] = json.dumps(environment)
-                group["settings"] = json.dumps(asdict(self.settings))
-
-            extend(self.path, write)
-        return self.comm.bcast(name)
-
-    def _record(self, case: OverlapCase, visits: list[dict], result: Result) -> None:
-        def write(file) -> None:
-            group = file[self._group].create_group(f"{len(file[self._group]):03d} {case}".replace("/", "|"))
+    def _record(self, case: OverlapCase, visits: list[dict], result: Result, trace: str) -> None:
+        def write(launch) -> None:
+            group = launch.create_group(f"{len(launch) - 1:03d} {case}".replace("/", "|"))
             facts = {**asdict(case), **asdict(result)}
             group.attrs.update({**facts.pop("hidden"), **facts})
             for name in ("seconds", "computing", "bucket_seconds"):
                 group[name] = np.concatenate([visit[name] for visit in visits])
-            group["trace"] = visits[-1]["trace"]
+            group["trace"] = trace
+            for rank, timeline in enumerate(visits[-1]["timelines"]):
+                timeline.save(group.create_group(f"timeline/{rank}"))
 
-        extend(self.path, write)
-
-
-def _pace(name: str, seconds: float, probe, probes: int) -> None:
-    """As if an accelerator computed: the core is free meanwhile."""
-    end = perf_counter() + seconds
-    for i in range(probes if probe else 1):
-        if probe and i:
-            probe()
-        left = (end - perf_counter()) / ((probes if probe else 1) - i)
-        if left > 0:
-            sleep(left)
-
-
-class _Multiplier:
-    """Matrix products that take about so long."""
-
-    SIDE = 128
-
-    def __init__(self, seconds: dict[str, float]):
-        self._a, self._b = np.random.default_rng(0).standard_normal((2, self.SIDE, self.SIDE), np.float32)
-        self._out = np.empty_like(self._a)
-        started = perf_counter()
-        for _ in range(20):
-            np.matmul(self._a, self._b, out=self._out)
-        each = (perf_counter() - started) / 20
-        self._times = {name: max(round(value / each), 1) for name, value in seconds.items()}
-
-    def __call__(self, name: str, seconds: float, probe, probes: int) -> None:
-        times = self._times[name]
-        every = max(times // max(probes, 1), 1)
-        for i in range(times):
-            np.matmul(self._a, self._b, out=self._out)
-            if probe and (i + 1) % every == 0:
-                probe()
+        self._launch.write(write)

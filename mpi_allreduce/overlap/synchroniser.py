@@ -11,11 +11,12 @@ from ..memory import SUM
 from ..memory.host import allocate
 from ..runtime import Plan, plan, progress_thread
 from .buckets import BUCKET_BYTES, FIRST_BYTES, Bucket, by_bytes, by_layers
+from .capability import probe_progress
 from .timeline import Timeline
 
 __all__ = ["PROGRESS", "GradientSync"]
 
-PROGRESS = ("none", "test", "thread", "vendor")
+PROGRESS = ("auto", "none", "test", "thread", "vendor")
 
 
 class GradientSync:
@@ -40,7 +41,8 @@ class GradientSync:
         The mean, else the sum.
     progress : str
         Who moves messages while gradients are computed: ``none``, ``test`` (calls of :meth:`probe`), ``thread`` (needs
-        MPI_THREAD_MULTIPLE and a core to spare), ``vendor`` (MPI_Iallreduce, moved by the library and by ``probe``).
+        MPI_THREAD_MULTIPLE and a core to spare), ``vendor`` (MPI_Iallreduce, moved by the library and by ``probe``);
+        ``auto``: which of the first three is best here is tried out once, see :func:`probe_progress`.
     rebuild : bool
         Put parameters in other buckets once, in the order in which they became ready in the first step.
 
@@ -50,6 +52,8 @@ class GradientSync:
         Views of the buckets, with the shapes of the parameters: write gradients there, then call :meth:`ready`.  They
         are others after a rebuild, so take them from here in each step.
     buckets : list of Bucket
+    progress : str
+        As given, or as chosen.
     step : int
         Completed steps.
     timeline : Timeline
@@ -77,7 +81,7 @@ class GradientSync:
         nan: str = "raise",
         error_feedback: bool | ErrorFeedback = False,
         average: bool = True,
-        progress: str = "test",
+        progress: str = "auto",
         rebuild: bool = True,
     ):
         if progress not in PROGRESS:
@@ -101,6 +105,9 @@ class GradientSync:
         self.timeline = Timeline()
         self.step = 0
         self._plans: list[Plan] = []
+        if progress == "auto":
+            progress = "vendor" if algorithm == "vendor" else probe_progress(comm).progress
+        self.progress = progress
         self._probes = progress in ("test", "vendor")
         self._rebuild = rebuild
         self._threads = ExitStack()
@@ -195,6 +202,7 @@ class GradientSync:
             for memory in self._memory:
                 np.divide(memory, memory.dtype.type(divisor), out=memory)
         self.timeline.add(self.step, "done")
+        self.timeline.sort()
         order = list(self._ready)
         self.step += 1
         result = dict(self.gradients)
@@ -302,7 +310,10 @@ class GradientSync:
         for number in numbers:
             if number not in self._ended:
                 self._ended.add(number)
-                self.timeline.add(self.step, "end", number)
+                moments = self._plans[number].moments
+                if moments.first is not None:
+                    self.timeline.add(self.step, "first", number, seconds=moments.first)
+                self.timeline.add(self.step, "end", number, seconds=moments.ended)
 
     def _divisor(self) -> float:
         if self._weighted:

@@ -10,14 +10,13 @@ import numpy as np
 
 __all__ = ["Event", "Timeline", "chrome_trace"]
 
-KINDS = ("ready", "start", "end", "wait", "done")
-
 
 class Event(NamedTuple):
     """Something that happened.
 
-    ``kind``: a gradient became ``ready``; the allreduce of a bucket began (``start``), and was first seen complete
-    (``end``); the rank began to ``wait`` for all, and was ``done``.
+    ``kind``: a gradient became ``ready``; the allreduce of a bucket began (``start``), its ``first`` message was seen
+    to have arrived (unknown for MPI_Iallreduce), the last one had arrived and was reduced (``end``); the rank began to
+    ``wait`` for all, and was ``done``.
     """
 
     step: int
@@ -29,13 +28,31 @@ class Event(NamedTuple):
 
 @dataclass
 class Timeline:
-    """Events of one rank, in the order in which they happened."""
+    """Events of one rank.
+
+    Attributes
+    ----------
+    events : list of Event
+        In the order in which they happened, once a step is done.
+    origin : float
+        When the first step began, on this rank's clock.
+    """
 
     events: list[Event] = field(default_factory=list)
+    origin: float = 0.0
 
-    def add(self, step: int, kind: str, bucket: int = -1, name: str = "") -> None:
-        """Note that something happens now."""
-        self.events.append(Event(step, kind, bucket, name, perf_counter()))
+    def begin(self) -> None:
+        """Forget all; time counts from now."""
+        self.events.clear()
+        self.origin = perf_counter()
+
+    def add(self, step: int, kind: str, bucket: int = -1, name: str = "", seconds: float | None = None) -> None:
+        """Note what happens now, or is known only now to have happened at ``seconds``."""
+        self.events.append(Event(step, kind, bucket, name, perf_counter() if seconds is None else seconds))
+
+    def sort(self) -> None:
+        """Put what became known late in its place."""
+        self.events.sort(key=lambda event: event.seconds)
 
     def exposed_seconds(self, step: int) -> float:
         """How long the rank waited at the end of a step: communication that nothing hid."""
@@ -43,31 +60,26 @@ class Timeline:
         return times["done"] - times["wait"] if "done" in times else 0.0
 
     def save(self, group) -> None:
-        """Write to an h5py group: one dataset ``events`` of (step, kind, bucket, name, seconds)."""
+        """Write to an h5py group: ``events``, rows of (step, kind, bucket, name, seconds since ``origin``)."""
         kind = np.dtype([("step", "i8"), ("kind", "S8"), ("bucket", "i4"), ("name", "S64"), ("seconds", "f8")])
-        rows = [(e.step, e.kind.encode(), e.bucket, e.name.encode()[:64], e.seconds) for e in self.events]
+        rows = [(e.step, e.kind.encode(), e.bucket, e.name.encode()[:64], e.seconds - self.origin) for e in self.events]
         group.create_dataset("events", data=np.array(rows, kind), compression="gzip")
 
 
-def chrome_trace(timelines: Iterable[Timeline], origins: Iterable[float]) -> str:
-    """JSON for chrome://tracing or ui.perfetto.dev: a process for each rank, a lane for each bucket.
-
-    Parameters
-    ----------
-    timelines : iterable of Timeline
-        By rank.
-    origins : iterable of float
-        What each rank's clock showed at a common moment.
+def chrome_trace(timelines: Iterable[Timeline]) -> str:
+    """JSON for chrome://tracing or ui.perfetto.dev: a process for each rank (timelines come by rank), a lane for each
+    bucket.
     """
     events: list[dict] = []
-    for rank, (timeline, origin) in enumerate(zip(timelines, origins, strict=True)):
+    for rank, timeline in enumerate(timelines):
         begun: dict[tuple[int, int], float] = {}
         for event in timeline.events:
-            at = (event.seconds - origin) * 1e6
+            at = (event.seconds - timeline.origin) * 1e6
             lane = event.bucket + 1
             common = {"pid": rank, "tid": lane, "ts": at}
-            if event.kind == "ready":
-                events.append({**common, "ph": "i", "s": "t", "name": f"ready {event.name}"})
+            if event.kind in ("ready", "first"):
+                name = f"ready {event.name}" if event.kind == "ready" else "first message arrived"
+                events.append({**common, "ph": "i", "s": "t", "name": name})
             elif event.kind in ("start", "wait"):
                 begun[event.step, lane] = at
             elif (event.step, lane) in begun:

@@ -36,7 +36,7 @@ class TrainSettings:
     accumulate : int
         Micro-batches in which each rank handles its part; one allreduce for all of them.
     delay : int
-        An update uses the gradient of so many steps ago (stale gradients); 0: synchronous.
+        An update uses the gradient of so many steps ago (stale gradients), also across epochs; 0: synchronous.
     rate, momentum : float
         Of stochastic gradient descent.
     seed : int
@@ -63,7 +63,7 @@ class TrainSettings:
     error_feedback: bool = False
     momentum_correction: bool = False
     bucket_bytes: int = 1 << 20
-    progress: str = "test"
+    progress: str = "auto"
 
     def check(self) -> None:
         """Find what cannot work.
@@ -118,6 +118,14 @@ class Epoch:
     digest: int
 
 
+@dataclass
+class _Pending:
+    """Gradients that are being reduced; once they were waited for, with the result."""
+
+    sync: GradientSync
+    gradients: dict[str, np.ndarray] | None = None
+
+
 class Trainer:
     """Trains one network; collective.
 
@@ -143,8 +151,9 @@ class Trainer:
         self.epochs_done = 0
         # A gradient that is still in use when the next ones are computed needs buckets of its own.
         self.syncs = [self._make_sync() for _ in range(settings.delay + 1)]
-        self._pending: deque[GradientSync] = deque()
+        self._pending: deque[_Pending] = deque()
         self._steps = 0
+        self._sent, self._exposed = 0, 0.0
         self._checkpoint = checkpoint
         if checkpoint is not None:
             self._resume()
@@ -173,7 +182,9 @@ class Trainer:
         return fingerprint
 
     def free(self) -> None:
-        """Give up plans and threads."""
+        """Give up plans and threads, and gradients that no update has used yet."""
+        for pending in self._pending:
+            self._wait(pending)
         for sync in self.syncs:
             sync.free()
 
@@ -192,22 +203,16 @@ class Trainer:
         started = perf_counter()
         images = len(self.data.images)
         order = np.random.default_rng([self.settings.seed, number]).permutation(images)
-        loss, sent, exposed = 0.0, 0, 0.0
+        loss, self._sent, self._exposed = 0.0, 0, 0.0
         for first in range(0, images, self.settings.batch):
             batch = order[first : first + self.settings.batch]
             loss += self._step(batch) * len(batch)
-            done = self._take_up()
-            if done is not None:
-                sent += done.sent_bytes()
-                exposed += done.timeline.exposed_seconds(done.step - 1)
-                done.timeline.events.clear()
-        while self._pending:  # an epoch ends with all its gradients applied, so that it can be saved
-            done = self._take_up(always=True)
-            sent += done.sent_bytes()
+            if len(self._pending) > self.settings.delay:
+                self._update(self._wait(self._pending.popleft()))
         self.epochs_done = number
         result = Epoch(
-            number, self.comm.allreduce(loss) / images, self.accuracy(), sent, perf_counter() - started, exposed,
-            self.digest(),
+            number, self.comm.allreduce(loss) / images, self.accuracy(), self._sent, perf_counter() - started,
+            self._exposed, self.digest(),
         )  # fmt: skip
         digests = self.comm.allgather(result.digest)
         if len(set(digests)) > 1:
@@ -227,26 +232,31 @@ class Trainer:
             for part in earlier:
                 loss += self._gradient(sync, part, len(batch))
         loss += self._gradient(sync, last, len(batch))
-        self._pending.append(sync)
+        self._pending.append(_Pending(sync))
         return loss
 
     def _gradient(self, sync: GradientSync, part: np.ndarray, total: int) -> float:
         images, labels = self.data.images[part], self.data.labels[part]
         return self.network.gradient(self.parameters, images, labels, total, sync.add)
 
-    def _take_up(self, *, always: bool = False) -> GradientSync | None:
-        """Wait for the oldest gradient, if it is due, and make a step along it."""
-        if not self._pending or (len(self._pending) <= self.settings.delay and not always):
-            return None
-        sync = self._pending.popleft()
+    def _wait(self, pending: "_Pending") -> dict[str, np.ndarray]:
+        if pending.gradients is None:
+            sync = pending.sync
+            pending.gradients = sync.wait()
+            self._sent += sync.sent_bytes()
+            self._exposed += sync.timeline.exposed_seconds(sync.step - 1)
+            sync.timeline.events.clear()
+        return pending.gradients
+
+    def _update(self, gradients: dict[str, np.ndarray]) -> None:
+        """Make a step along the gradients."""
         momentum = np.float32(0 if self.settings.momentum_correction else self.settings.momentum)
         rate = np.float32(self.settings.rate)
-        for name, gradient in sync.wait().items():
+        for name, gradient in gradients.items():
             velocity = self.velocity[name]
             np.multiply(velocity, momentum, out=velocity)
             np.add(velocity, gradient, out=velocity)
             self.parameters[name] -= rate * velocity
-        return sync
 
     def _facts(self) -> str:
         """What must be the same to go on."""
@@ -265,6 +275,9 @@ class Trainer:
             for kind in ("parameters", "velocity"):
                 for name, values in getattr(self, kind).items():
                     file[f"{kind}/{name}"] = values
+            for i, pending in enumerate(self._pending):  # of steps that no update has used yet
+                for name, values in self._wait(pending).items():
+                    file[f"pending/{i}/{name}"] = values
             for i, sync in enumerate(self.syncs):
                 group = file.create_group(f"sync/{i}")
                 state = sync.state_dict()
@@ -305,6 +318,11 @@ class Trainer:
             for kind in ("parameters", "velocity"):
                 for name, values in getattr(self, kind).items():
                     values[...] = file[f"{kind}/{name}"]
+            number = len(file.get("pending", ()))
+            for i in range(number):
+                sync = self.syncs[(self._steps - number + i) % len(self.syncs)]
+                gradients = {name: file[f"pending/{i}/{name}"][()] for name in self.parameters}
+                self._pending.append(_Pending(sync, gradients))
             for i, sync in enumerate(self.syncs):
                 group = file[f"sync/{i}"]
                 state = {key: json.loads(group.attrs[key]) for key in ("step", "order", "rebuild")}

@@ -189,7 +189,9 @@ class _Binder:
         values, packet, first = self.elements(step.home, block), self.packets[block], self.first + self.offsets[block]
         observer = None
         if self.feedback is not None:
-            observer = self.feedback.observer(self.first, holders=step.holders, first=step.first, last=step.last)
+            observer = self.feedback.observer(
+                self.first, holders=step.holders, first=step.first, last=step.last, sparse=self.codec.sparse
+            )
         flags, lengths, encode, own = self.flags, self.lengths, self.packer.encode, step.home is Home.SOURCE
 
         def call() -> None:
@@ -255,7 +257,7 @@ class _Binder:
         if self.feedback is not None:
             for block in encoding.unsent:
                 self.elements(Home.SOURCE, block)[:] = 0
-                if self.feedback.velocity is not None:
+                if self.feedback.velocity is not None and self.codec.sparse:
                     self.feedback.velocity[self.offsets[block] : self.offsets[block + 1]] = 0
 
     def all_flags(self) -> int:

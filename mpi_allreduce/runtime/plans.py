@@ -15,7 +15,7 @@ from .communicator import Keys, Private
 from .execution import Execution, Tally, Task
 from .methods import bind
 from .nonfinite import POLICIES
-from .progress import Running, UnfinishedError, anything_running, run_beside
+from .progress import Moments, Running, UnfinishedError, anything_running, run_beside
 from .replicas import with_digest
 
 __all__ = ["Plan"]
@@ -62,6 +62,7 @@ class Plan:
         self._execution = with_digest(task, bind) if call.digest else bind(task)
         self._finish = partial(divide, elements(call.recvbuf), self._size) if call.op.mean else None
         self._running: Running | None = None
+        self._moments: Moments | None = None
         self._timeout = timeout_from_environment()
         self._steps = self._blocking_steps(private)
         self._release = weakref.finalize(self, _free_all, self._execution.resources)
@@ -80,6 +81,11 @@ class Plan:
     def running(self) -> bool:
         """Whether a run was started and is not known to be complete."""
         return self._running is not None
+
+    @property
+    def moments(self) -> Moments | None:
+        """When the run that was started last began, received its first message, and ended; None if none was started."""
+        return self._moments
 
     @property
     def next_run(self) -> int:
@@ -160,6 +166,7 @@ class Plan:
         if self._running is not None:
             raise RuntimeError("plan: it was started already; wait() for it, or make another plan")
         self._running = Running(self._progress(), self._patience)
+        self._moments = self._running.moments
         return self
 
     def test(self) -> bool:

@@ -5,22 +5,44 @@ its position: a number that grows when it moved.  MPI's rules let one rank wait 
 one, so each must keep the other moving: all started runs of the process are in one list, and are advanced together.
 """
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from time import perf_counter
 
 from mpi4py import MPI
 
 from .waiting import Patience
 
-__all__ = ["Progress", "Running", "UnfinishedError", "anything_running", "progress_thread", "run_beside"]
+__all__ = ["Moments", "Progress", "Running", "UnfinishedError", "anything_running", "progress_thread", "run_beside"]
 
 Progress = Iterator[int]
 
 
 class UnfinishedError(TimeoutError):
     """A run did not end in time; the message tells what it waits for, on this rank."""
+
+
+@dataclass
+class Moments:
+    """When a started run did what, in seconds of ``time.perf_counter`` on this rank.
+
+    Attributes
+    ----------
+    started : float
+    first : float or None
+        When it was first seen to move on behind its start: a message had arrived.  None if unknown, as in the MPI
+        library's own, or where all was over when it was looked at.
+    ended : float or None
+        When the last message had arrived and was reduced; None while the run goes on.
+    """
+
+    started: float
+    first: float | None = None
+    ended: float | None = None
 
 
 class Running:
@@ -32,17 +54,25 @@ class Running:
         Yields its position whenever it has to wait; ends when the run is complete.
     patience : callable
         What to do while nothing moves.
+
+    Attributes
+    ----------
+    done : bool
+    moments : Moments
     """
 
     def __init__(self, progress: Progress, patience: Patience):
         self._progress = progress
         self._patience = patience
         self._error: BaseException | None = None
+        self._at_start = math.inf  # what moves while it is started is local
         self.position = -1
         self.done = False
+        self.moments = Moments(perf_counter())
         with _lock:
             _running.append(self)
             self._step()
+            self._at_start = self.position
 
     def test(self) -> bool:
         """Move everything that was started; whether this run is complete."""
@@ -78,10 +108,13 @@ class Running:
             position = None
         if position is None:
             self.done = True
+            self.moments.ended = perf_counter()
             _running.remove(self)
             return True
         moved = position != self.position
         self.position = position
+        if moved and self.moments.first is None and position > self._at_start:
+            self.moments.first = perf_counter()
         return moved
 
     def _raise(self) -> None:

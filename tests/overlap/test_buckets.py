@@ -36,15 +36,17 @@ def test_every_parameter_is_in_one_bucket_in_order_and_none_is_larger_than_it_mu
 
 def test_a_trace_has_a_process_for_each_rank_and_a_bar_for_each_bucket():
     timeline = Timeline()
+    timeline.begin()
     for kind, bucket, name in (
-        ("ready", 0, "w"), ("start", 0, ""), ("wait", -1, ""), ("end", 0, ""), ("done", -1, ""),
+        ("ready", 0, "w"), ("start", 0, ""), ("first", 0, ""), ("wait", -1, ""), ("end", 0, ""), ("done", -1, ""),
     ):  # fmt: skip
         timeline.add(7, kind, bucket, name)
-    events = json.loads(chrome_trace([timeline, timeline], [timeline.events[0].seconds] * 2))["traceEvents"]
+    events = json.loads(chrome_trace([timeline, timeline]))["traceEvents"]
     bars = [e for e in events if e["ph"] == "X"]
     assert {(e["pid"], e["name"]) for e in bars} == {
         (r, n) for r in (0, 1) for n in ("allreduce of bucket 0", "exposed")
     }
     assert all(e["dur"] >= 0 and e["args"]["step"] == 7 for e in bars)
-    assert events[0]["ts"] == 0
+    assert [e["name"] for e in events if e["ph"] == "i"] == ["ready w", "first message arrived"] * 2
+    assert 0 <= events[0]["ts"] < 1e6
     assert 0 < timeline.exposed_seconds(7) < 1

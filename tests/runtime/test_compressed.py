@@ -252,7 +252,7 @@ def test_feedback_makes_the_mean_of_many_steps_exact(comm):
 
 
 def test_momentum_correction_sends_the_momentum_of_what_was_held_back(comm):
-    """Where everything is sent at once, velocities are cleared by it; where little is, they sum up as momentum does."""
+    """Where a sparse codec sends everything, it clears velocities; where little, they sum up as momentum does."""
     if comm.size == 1:
         pytest.skip("a single rank encodes nothing")
     ones = np.ones(64, np.float32)
@@ -267,6 +267,16 @@ def test_momentum_correction_sends_the_momentum_of_what_was_held_back(comm):
     if comm.rank == comm.size - 1 and comm.size in (2, 4, 8):  # a leaf, which adds up nothing but its own
         held = np.sort(little.residual())[-1]
         assert held == 1 + 1.5 + 1.75
+
+
+@pytest.mark.parametrize("algorithm", ["binomial_tree", "pairwise", "ring"])
+def test_a_codec_that_sends_every_element_keeps_the_momentum(comm, algorithm):
+    if comm.size == 1:
+        pytest.skip("a single rank encodes nothing")
+    feedback = ErrorFeedback(64, momentum=0.5)
+    made = plan(comm, np.ones(64, np.float32), algorithm=algorithm, codec="fp16", error_feedback=feedback)
+    for velocity in (1, 1.5, 1.75):
+        assert np.array_equal(made(), np.full(64, velocity * comm.size))
 
 
 def test_feedback_goes_on_bit_by_bit_from_a_file(comm, tmp_path):
