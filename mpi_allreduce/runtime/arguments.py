@@ -7,8 +7,8 @@ import numpy as np
 from mpi4py import MPI
 
 from ..codecs import NONE, Codec, ErrorFeedback, PowerSGD, Residual, get_codec
+from ..decisions import Choice
 from ..memory import BFLOAT16, OPERATORS, Operator, kind_of
-from ..tuning import Choice
 from .methods import algorithm_names, check_codec, check_name, check_type, keeps_order
 from .nonfinite import POLICIES
 

@@ -7,8 +7,8 @@ import numpy as np
 from mpi4py import MPI
 
 from ..codecs import NONE, ErrorFeedback, Residual
+from ..decisions import Choice
 from ..memory import SUM, Operator, borrowed
-from ..tuning import Choice
 from .agreement import agree, wanted
 from .arguments import SEGMENT_BYTES, Call, check_call, check_comm
 from .communicator import Keys, Private, find_plan, private

@@ -7,8 +7,8 @@ from typing import Any
 
 from mpi4py import MPI
 
+from ..decisions import DecisionTable, read_table
 from ..library import library_name
-from ..tuning import DecisionTable, read_table
 from .execution import UnsupportedError
 from .nodes import NodeMemory
 from .waiting import is_crowded, patience

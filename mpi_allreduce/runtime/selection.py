@@ -5,7 +5,7 @@ from dataclasses import replace
 from mpi4py import MPI
 
 from ..codecs import PowerSGD
-from ..tuning import Choice, Situation, built_in
+from ..decisions import Choice, Situation, built_in
 from .arguments import Call
 from .communicator import Private
 from .methods import AUTO, check_type, is_vendor, keeps_order

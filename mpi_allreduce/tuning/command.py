@@ -34,7 +34,7 @@ def add_tune(commands) -> None:
 
 
 def _tune(args: argparse.Namespace) -> int:
-    from .table import DecisionTable, default_path, write_table
+    from ..decisions.table import DecisionTable, default_path, write_table
     from .training import measurements
 
     path = args.table or default_path()
@@ -58,7 +58,7 @@ def _tune(args: argparse.Namespace) -> int:
 
 def _rows(entry) -> Table:
     from ..bench.settings import format_bytes
-    from .table import TIE
+    from ..decisions.table import TIE
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name, justify in (("size", "right"), ("choice", "left"), ("next best", "left"), ("", "left")):

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..bench.records import read, read_launches
+from ..decisions.table import Rule, Situation
 from ..library import library_name
-from .table import Rule, Situation
 
 __all__ = ["measurements"]
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from mpi_allreduce import IN_PLACE, MAX, allreduce, explain, iallreduce, plan
+from mpi_allreduce.decisions import DecisionTable, Rule, Situation
+from mpi_allreduce.decisions.table import write_table
 from mpi_allreduce.runtime import recent
-from mpi_allreduce.tuning import DecisionTable, Rule, Situation
-from mpi_allreduce.tuning.table import write_table
 
 pytestmark = pytest.mark.mpi
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from mpi_allreduce.__main__ import main
 from mpi_allreduce.bench.records import Recorder
-from mpi_allreduce.tuning import Situation, read_table
+from mpi_allreduce.decisions import Situation, read_table
 from mpi_allreduce.tuning.training import measurements
 
 CASE = {

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from mpi_allreduce.algorithms import names
-from mpi_allreduce.tuning import Choice, DecisionTable, Rule, Situation, built_in, read_table
-from mpi_allreduce.tuning.table import write_table
+from mpi_allreduce.decisions import Choice, DecisionTable, Rule, Situation, built_in, read_table
+from mpi_allreduce.decisions.table import write_table
 
 HERE = Situation("MPICH 5.0.2", ranks=8, nodes=4, crowded=False, native=True)
 
