@@ -8,7 +8,7 @@ from mpi4py import MPI
 
 from ..codecs import NONE, Codec, ErrorFeedback, PowerSGD, Residual, get_codec
 from ..decisions import Choice
-from ..memory import BFLOAT16, OPERATORS, Operator, kind_of
+from ..memory import BFLOAT16, OPERATORS, Device, Operator, arrays, kind_of
 from .methods import algorithm_names, check_codec, check_name, check_type, keeps_order
 from .nonfinite import POLICIES
 
@@ -34,6 +34,10 @@ class Call:
         The contribution; None if it is in ``recvbuf`` (in place).
     recvbuf : ndarray
         Where the result goes; same dtype and shape as ``sendbuf``.
+    result : object
+        ``recvbuf`` as the user gave it.
+    device : Device or None
+        That holds both; None if they are in host memory.
     op : Operator
     algorithm : str
     segment_bytes : int
@@ -55,6 +59,8 @@ class Call:
     comm: MPI.Intracomm
     sendbuf: np.ndarray | None
     recvbuf: np.ndarray
+    result: object
+    device: Device | None
     op: Operator
     algorithm: str
     segment_bytes: int
@@ -76,6 +82,7 @@ class Call:
         return {
             "count": self.recvbuf.size,
             "dtype": str(self.recvbuf.dtype),
+            "memory": "host" if self.device is None else "device",
             "op": self.op.name,
             "commutative": self.op.commutative,
             "algorithm": self.algorithm,
@@ -125,11 +132,15 @@ def check_call(
         if recvbuf is None:
             raise ValueError("recvbuf: in place (sendbuf=IN_PLACE) the contribution must be given as recvbuf")
         send = None
+        receive, device = _array("recvbuf", recvbuf, writeable=True)
     else:
-        send = _array("sendbuf", sendbuf)
-        recvbuf = np.empty_like(send, subok=False) if recvbuf is None else recvbuf
-    receive = _array("recvbuf", recvbuf, writeable=True)
-    if send is not None:
+        send, device = _array("sendbuf", sendbuf)
+        recvbuf = _like(send, device) if recvbuf is None else recvbuf
+        receive, other = _array("recvbuf", recvbuf, writeable=True)
+        if device is not other:
+            raise TypeError(
+                f"recvbuf: is in {_place(other)}, but sendbuf in {_place(device)}; copy one to where the other is"
+            )
         _check_pair(send, receive)
     operator = as_operator(op, commutative)
     operator.kernel(receive.dtype, 1)
@@ -142,8 +153,8 @@ def check_call(
     found = _check_codec(codec, nan, algorithm, operator, receive)
     feedback = _check_feedback(error_feedback, found, algorithm, receive)
     return Call(
-        comm, send, receive, operator, algorithm, segment_bytes, channels, codec=found, nan=nan, feedback=feedback,
-        digest=_from_environment(DIGEST) if digest is None else bool(digest), shape=receive.shape,
+        comm, send, receive, recvbuf, device, operator, algorithm, segment_bytes, channels, codec=found, nan=nan,
+        feedback=feedback, digest=_from_environment(DIGEST) if digest is None else bool(digest), shape=receive.shape,
     )  # fmt: skip
 
 
@@ -195,23 +206,38 @@ def _check_feedback(given: object, codec: Codec | None, algorithm: str, receive:
     return residual
 
 
-def _array(name: str, value: object, *, writeable: bool = False) -> np.ndarray:
-    if not isinstance(value, np.ndarray):
-        raise TypeError(f"{name}: expected a NumPy array, got {type(value).__name__}")
+def _array(name: str, value: object, *, writeable: bool = False) -> tuple[np.ndarray, Device | None]:
+    """The array, NumPy's or a device's, without a copy; and the device."""
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"{name}: a masked array's mask cannot be reduced; pass its .filled(...)")
     try:
-        kind_of(value.dtype)
-    except TypeError as error:
-        raise TypeError(f"{name}: {error}") from None
-    if not value.flags.c_contiguous:
+        array, device = arrays.on_host(value), None
+        if array is None and arrays.is_cuda(value):
+            device = arrays.cuda_device(value)
+            array = device.array(value)
+        if array is None:
+            raise TypeError(f"expected an array of NumPy, CuPy or PyTorch, got {type(value).__name__}")
+        kind_of(array.dtype)
+    except (TypeError, ModuleNotFoundError, RuntimeError) as error:
+        raise type(error)(f"{name}: {error}") from None
+    if not array.flags.c_contiguous:
         raise ValueError(
-            f"{name}: an array of shape {value.shape} and strides {value.strides} is not C-contiguous; "
+            f"{name}: an array of shape {array.shape} and strides {array.strides} is not C-contiguous; "
             "pass numpy.ascontiguousarray(...)"
         )
-    if writeable and not value.flags.writeable:
+    if writeable and device is None and not array.flags.writeable:
         raise ValueError(f"{name}: is read-only; pass a writeable array")
-    return np.asarray(value)
+    return (np.asarray(array) if device is None else array), device
+
+
+def _like(array, device: Device | None):
+    if device is None:
+        return np.empty_like(array, subok=False)
+    return device.empty(array.size, array.dtype).reshape(array.shape)
+
+
+def _place(device: Device | None) -> str:
+    return "host memory" if device is None else device.name
 
 
 def _check_pair(send: np.ndarray, receive: np.ndarray) -> None:
@@ -219,7 +245,7 @@ def _check_pair(send: np.ndarray, receive: np.ndarray) -> None:
         raise TypeError(f"recvbuf: dtype {receive.dtype} differs from sendbuf's {send.dtype}")
     if receive.shape != send.shape:
         raise ValueError(f"recvbuf: shape {receive.shape} differs from sendbuf's {send.shape}")
-    first, second = send.ctypes.data, receive.ctypes.data
+    first, second = arrays.address(send), arrays.address(receive)
     if max(first, second) < min(first + send.nbytes, second + receive.nbytes):
         raise ValueError("recvbuf: overlaps sendbuf; to reduce in place pass sendbuf=IN_PLACE")
 

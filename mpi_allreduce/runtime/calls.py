@@ -8,7 +8,7 @@ from mpi4py import MPI
 
 from ..codecs import NONE, ErrorFeedback, Residual
 from ..decisions import Choice
-from ..memory import SUM, Operator, borrowed
+from ..memory import SUM, Operator, arrays, borrowed
 from .agreement import agree, wanted
 from .arguments import SEGMENT_BYTES, Call, check_call, check_comm
 from .communicator import Keys, Private, find_plan, private
@@ -20,6 +20,7 @@ from .selection import choose, resolved
 __all__ = ["allreduce", "explain", "iallreduce", "plan"]
 
 CHANNEL_BYTES = 64 << 10  # between nodes a buffer of more than this is worth cutting into channels
+STAGED_BYTES = 1 << 20  # so that one channel crosses the bus while another communicates
 
 
 def allreduce(
@@ -43,11 +44,14 @@ def allreduce(
     ----------
     comm : Intracomm
         The first call on a communicator duplicates it; the duplicate is freed together with it.
-    sendbuf : ndarray
+    sendbuf : array
         This rank's contribution: C-contiguous, of any shape, of any NumPy number type, bfloat16, or for MINLOC and
-        MAXLOC pairs (:func:`mpi_allreduce.pair_dtype`).  ``IN_PLACE`` if the contribution is in ``recvbuf``.
-    recvbuf : ndarray, optional
-        Where the result goes; shape and dtype of ``sendbuf``, not overlapping it.  A new array if left out.
+        MAXLOC pairs (:func:`mpi_allreduce.pair_dtype`).  ``IN_PLACE`` if the contribution is in ``recvbuf``.  Host
+        arrays are NumPy's, or any that DLPack gives to NumPy without a copy (PyTorch's on the CPU); arrays on a CUDA
+        device are CuPy's, or any with ``__cuda_array_interface__`` (PyTorch's).
+    recvbuf : array, optional
+        Where the result goes; memory, shape and dtype of ``sendbuf``, not overlapping it.  A new array, NumPy's or
+        CuPy's, if left out.
     op : Operator, MPI.Op or callable
         SUM, PROD, MIN, MAX, LAND, LOR, LXOR, BAND, BOR, BXOR, MINLOC, MAXLOC, AVG (the mean), MPI's predefined ones,
         or a function of two arrays, see :meth:`Operator.from_function`.
@@ -100,6 +104,10 @@ def allreduce(
 
     Notes
     -----
+    On a device the call comes behind what the caller's current stream holds, and what is put into the current stream
+    later comes behind it: nothing has to be synchronised.  The host returns when all messages are over; the last
+    additions may still be under way on the device.
+
     The plan behind a call is kept and found again by the addresses of the buffers: up to 64 per communicator, with up
     to 16 MiB of scratch memory among them.  The buffers themselves are not kept alive; what a function given as ``op``
     refers to is.
@@ -118,10 +126,11 @@ def allreduce(
 def _allreduce(comm, sendbuf, recvbuf, op, algorithm, extra: tuple, reproducible, check, simple: bool) -> np.ndarray:
     """The call, where these very objects are not known yet."""
     given = recvbuf
+    sendbuf, recvbuf = _plain(sendbuf), _plain(recvbuf)
     if reproducible:
         algorithm = f"reproducible:{algorithm}"
-    if recvbuf is None and isinstance(sendbuf, np.ndarray):
-        recvbuf = np.empty_like(sendbuf, subok=False)
+    if recvbuf is None:
+        recvbuf = _new_like(sendbuf)
 
     def checked() -> Call:
         commutative, codec, nan, feedback, digest = extra
@@ -143,7 +152,7 @@ def _allreduce(comm, sendbuf, recvbuf, op, algorithm, extra: tuple, reproducible
         kept = Plan(_borrowed(call), state, state.shared_tags(_channels(call, state)), state.keys)
         if kept.reusable:
             state.remember(key, kept)
-    if simple and not compared and kept.reusable and given is not None:
+    if simple and not compared and kept.reusable and given is recvbuf and isinstance(recvbuf, np.ndarray):
         remember(comm, sendbuf, recvbuf, op, algorithm, kept)
     try:
         kept()
@@ -152,10 +161,33 @@ def _allreduce(comm, sendbuf, recvbuf, op, algorithm, extra: tuple, reproducible
             _unfinished.append((kept, sendbuf, recvbuf))
             private(comm).plans.pop(key, None)
         raise
-    return recvbuf
+    return recvbuf if given is None else given
 
 
 _unfinished: list[tuple] = []  # calls that were broken off, with their buffers
+
+
+def _plain(array: object) -> object:
+    """NumPy's view of a host array of whatever library; anything else as it is, to be checked later."""
+    try:
+        plain = arrays.on_host(array)
+    except TypeError:
+        return array
+    return array if plain is None else plain
+
+
+def _new_like(sendbuf: object):
+    """A new array for the result; None if there can be none, as the check of arguments will tell."""
+    if isinstance(sendbuf, np.ndarray):
+        return np.empty_like(sendbuf, subok=False)
+    if not arrays.is_cuda(sendbuf):
+        return None
+    try:
+        device = arrays.cuda_device(sendbuf)
+        array = device.array(sendbuf)
+    except (ImportError, RuntimeError):
+        return None
+    return device.empty(array.size, array.dtype).reshape(array.shape)
 
 
 def _key(sendbuf, recvbuf, op, algorithm, extra: tuple) -> tuple | None:
@@ -172,13 +204,18 @@ def _key(sendbuf, recvbuf, op, algorithm, extra: tuple) -> tuple | None:
 
 def _identity(array: object) -> tuple:
     if not isinstance(array, np.ndarray):
-        return (id(array),)
+        interface = getattr(array, "__cuda_array_interface__", None)
+        if interface is None:
+            return (id(array),)
+        return (*interface["data"], interface["shape"], interface.get("strides"), interface["typestr"])
     return (*array.__array_interface__["data"], array.shape, array.strides, array.dtype)
 
 
 def _borrowed(call: Call) -> Call:
-    send = None if call.sendbuf is None else borrowed(call.sendbuf)
-    return replace(call, sendbuf=send, recvbuf=borrowed(call.recvbuf))
+    borrow = borrowed if call.device is None else call.device.borrowed
+    send = None if call.sendbuf is None else borrow(call.sendbuf)
+    receive = borrow(call.recvbuf)
+    return replace(call, sendbuf=send, recvbuf=receive, result=receive)
 
 
 def plan(
@@ -319,4 +356,6 @@ def _channels(call: Call, state: Private) -> int:
     """How many slices; the same on all ranks."""
     if is_vendor(call.algorithm) or (call.recvbuf.nbytes <= CHANNEL_BYTES and call.channels is None):
         return 1
+    if call.channels is None and call.device is not None and not state.cuda_aware(call.device).aware:
+        return 4 if call.recvbuf.nbytes > STAGED_BYTES else 1
     return call.channels or (2 if state.spans_nodes else 1)

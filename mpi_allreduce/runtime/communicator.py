@@ -9,8 +9,11 @@ from mpi4py import MPI
 
 from ..decisions import DecisionTable, read_table
 from ..library import library_name
+from ..memory import Device
+from .awareness import Awareness, find_awareness
 from .execution import UnsupportedError
 from .nodes import NodeMemory
+from .rates import Rates, measure_rates
 from .waiting import is_crowded, patience
 
 __all__ = ["Private", "find_plan", "private"]
@@ -85,6 +88,8 @@ class Private:
         self.patience = patience(self.crowded)
         self.plans: OrderedDict[tuple, Any] = OrderedDict()
         self.keys = Keys()
+        self._awareness: Awareness | None = None
+        self._rates: Rates | None = None
         self._last_tag = self.comm.Get_attr(MPI.TAG_UB)
         self._tag = self._last_tag
 
@@ -115,6 +120,18 @@ class Private:
         """The number of nodes, and whether any of them is crowded; collective when first asked for."""
         nodes = self.comm.allreduce(int(self.node.rank == 0))
         return nodes, self.comm.allreduce(self.crowded, MPI.LOR)
+
+    def cuda_aware(self, device: Device) -> Awareness:
+        """Whether MPI takes pointers to the device's memory; collective when first asked for."""
+        if self._awareness is None:
+            self._awareness = find_awareness(self.comm, self.node, device)
+        return self._awareness
+
+    def device_rates(self, device: Device) -> Rates:
+        """How fast buses and additions are; collective when first asked for."""
+        if self._rates is None:
+            self._rates = measure_rates(self.comm, device)
+        return self._rates
 
     @cached_property
     def library(self) -> str:

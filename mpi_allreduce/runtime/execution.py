@@ -9,7 +9,7 @@ import numpy as np
 from mpi4py import MPI
 
 from ..codecs import Bound, Codec, Flags, Residual
-from ..memory import Operator
+from ..memory import HOST, AwareSpace, Device, Operator, Space, StagedSpace
 from ..memory.operators import Kernel
 from .progress import Progress
 
@@ -56,6 +56,10 @@ class Task:
         Error feedback for this buffer.
     shape : tuple of int
         Of the user's array.
+    device : Device or None
+        That holds both buffers; None if they are in host memory.
+    aware : bool
+        Whether MPI takes pointers to the device's memory.
     """
 
     private: "Private"
@@ -71,6 +75,14 @@ class Task:
     when_nonfinite: Callable[[np.ndarray, Flags, Codec], None] | None = None
     feedback: Residual | None = None
     shape: tuple[int, ...] = ()
+    device: Device | None = None
+    aware: bool = False
+
+    def space(self) -> Space:
+        """Where the buffers are; on a device with a queue of its own."""
+        if self.device is None:
+            return HOST
+        return AwareSpace(self.device) if self.aware else StagedSpace(self.device)
 
     @property
     def source(self) -> np.ndarray:
@@ -156,6 +168,9 @@ class Execution(ABC):
     native_op: bool = True
     tally: Tally | None = None
     reusable: bool = True
+
+    def leave(self) -> None:  # noqa: B027 - on the host there is nothing to do
+        """What the user does next with the result comes behind the run; called by the user's thread."""
 
     @abstractmethod
     def progress(self) -> Progress:

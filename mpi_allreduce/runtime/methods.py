@@ -15,6 +15,7 @@ from .lowrank import bind_lowrank
 from .reproducible import bind_reproducible, check_reproducible
 from .scheduled import bind_schedule
 from .shared import bind_shared
+from .staging import bind_staged, needs_host
 from .vendor import VENDORS, bind_vendor
 
 AUTO = "auto"  # is replaced by one of the others before anything is bound
@@ -137,6 +138,8 @@ def keeps_order(name: str) -> bool:
 
 def bind(task: Task) -> Execution:
     """Make the execution that a task names."""
+    if task.device is not None and needs_host(task):
+        return bind_staged(task, bind)
     if isinstance(task.codec, PowerSGD):
         return bind_lowrank(task, bind)
     method = METHODS.get(task.name.partition(":")[0])

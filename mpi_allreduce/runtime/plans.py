@@ -12,7 +12,7 @@ from ..memory import elements
 from ..memory.operators import divide
 from .arguments import Call
 from .communicator import Keys, Private
-from .execution import Execution, Tally, Task
+from .execution import Execution, Step, Tally, Task
 from .methods import bind
 from .nonfinite import POLICIES
 from .progress import Moments, Running, UnfinishedError, anything_running, run_beside
@@ -49,7 +49,7 @@ class Plan:
 
     def __init__(self, call: Call, private: Private, tags: list[int], keys: Keys):
         self.sendbuf = call.sendbuf
-        self.recvbuf = call.recvbuf
+        self.recvbuf = call.result
         self.algorithm = call.algorithm
         self.choice = call.choice
         self.op = call.op
@@ -60,7 +60,8 @@ class Plan:
         self._keys = keys
         task = _task(call, private, tags, keys)
         self._execution = with_digest(task, bind) if call.digest else bind(task)
-        self._finish = partial(divide, elements(call.recvbuf), self._size) if call.op.mean else None
+        self._elements = elements(call.recvbuf)
+        self._finish, self._leave = self._ends(call)
         self._running: Running | None = None
         self._moments: Moments | None = None
         self._timeout = timeout_from_environment()
@@ -145,6 +146,8 @@ class Plan:
             return self._run_among_others()
         for step in self._steps:
             step()
+        if self._leave is not None:
+            self._leave()
         return self.recvbuf
 
     def start(self) -> "Plan":
@@ -182,7 +185,7 @@ class Plan:
             try:
                 running.test()
             finally:  # a run that failed is over, too
-                self._running = None if running.done else running
+                self._close(running)
         return self._running is None
 
     def wait(self, timeout: float | None = None) -> np.ndarray:
@@ -211,7 +214,7 @@ class Plan:
                 if not running.wait(timeout):
                     raise UnfinishedError(self._state(timeout))
             finally:
-                self._running = None if running.done else running
+                self._close(running)
         return self.recvbuf
 
     def free(self) -> None:
@@ -226,7 +229,7 @@ class Plan:
             raise RuntimeError(f"plan: it cannot be freed while a run is in flight; {self._execution.where()}")
         self._steps = (_refuse_freed,)
         self._execution = _FREED
-        self.sendbuf = self.recvbuf = None
+        self.sendbuf = self.recvbuf = self._elements = None
         self._release()
 
     def __enter__(self) -> "Plan":
@@ -242,6 +245,8 @@ class Plan:
             return self.start().wait()
         for step in self._steps:
             run_beside(step, self._patience)
+        if self._leave is not None:
+            self._leave()
         return self.recvbuf
 
     def _blocking_steps(self, private: Private) -> tuple | None:
@@ -251,6 +256,26 @@ class Plan:
             return None
         return tuple(steps) if self._finish is None else (*steps, self._finish)
 
+    def _ends(self, call: Call) -> tuple[Step | None, Step | None]:
+        """What is done at the end of a run, and by the user's thread when it learns of the end."""
+        if call.device is None:
+            return (partial(divide, self._elements, self._size) if call.op.mean else None), None
+        leave, array, device, size = self._execution.leave, self._elements, call.device, self._size
+
+        def leave_and_divide() -> None:
+            leave()
+            if call.op.mean:
+                device.divide(array, size)
+
+        return None, leave_and_divide
+
+    def _close(self, running: Running) -> None:
+        """Notice that a run is over."""
+        if running.done:
+            self._running = None
+            if self._leave is not None:
+                self._leave()
+
     def _progress(self):
         yield from self._execution.progress()
         if self._finish is not None:
@@ -258,7 +283,7 @@ class Plan:
 
     def _state(self, seconds: float) -> str:
         return (
-            f"{self.algorithm} of {self.recvbuf.size} elements of {self.recvbuf.dtype} on rank {self._rank} of "
+            f"{self.algorithm} of {self._elements.size} elements of {self._elements.dtype} on rank {self._rank} of "
             f"{self._size} is not complete after {seconds:g} s; {self._execution.where()}"
         )
 
@@ -284,12 +309,15 @@ def timeout_from_environment() -> float | None:
 def _task(call: Call, private: Private, tags: list[int], keys: Keys) -> Task:
     send = None
     if call.sendbuf is not None:
-        send = elements(call.sendbuf).view()
-        send.flags.writeable = False  # so that no function of the user's can change the contribution
+        send = elements(call.sendbuf)
+        if call.device is None:
+            send = send.view()
+            send.flags.writeable = False  # so that no function of the user's can change the contribution
     receive = elements(call.recvbuf)
     return Task(
         private, private.comm, tags, call.algorithm, send, receive, call.op, call.segment_bytes,
-        call.codec, keys, POLICIES[call.nan], call.feedback, call.shape,
+        call.codec, keys, POLICIES[call.nan], call.feedback, call.shape, call.device,
+        call.device is not None and private.cuda_aware(call.device).aware,
     )  # fmt: skip
 
 

@@ -40,10 +40,13 @@ class Compared(Execution):
     def __init__(self, task: Task, bind: Callable[[Task], Execution]):
         self.inner = bind(task)
         self._receive = task.receive
+        self._space = task.space()
+        if task.device is not None:
+            self._download = task.device.pinned(task.receive.nbytes)
         self._digests = np.zeros(2, np.int64)
         plain = replace(
             task, name="recursive_doubling", tags=task.tags[:1], send=None, receive=self._digests, op=MAX,
-            codec=None, feedback=None,
+            codec=None, feedback=None, device=None, aware=False,
         )  # fmt: skip
         self.check = bind(plain)
         inner, check = self.inner, self.check
@@ -55,7 +58,7 @@ class Compared(Execution):
     def progress(self) -> Progress:
         """The run, then the comparison."""
         yield from self.inner.progress()
-        mine = _digest(self._receive)
+        mine = _digest(self._on_host())
         self._digests[:] = mine, -mine
         for position in self.check.progress():
             yield (1 << 60) + position
@@ -65,6 +68,19 @@ class Compared(Execution):
                 f"digest: the ranks hold different results; this rank's is {mine:08x}, and they range from "
                 f"{lowest:08x} to {highest:08x}"
             )
+
+    def _on_host(self) -> np.ndarray:
+        """The result, once all work on it is done."""
+        if self._space.on_host:
+            return self._receive
+        self.inner.leave()
+        self._space.enter()
+        self._space.queue.download(self._download, self._receive.view(np.uint8))
+        self._space.settle()
+        return self._download.view(self._receive.dtype)
+
+    def leave(self) -> None:
+        self.inner.leave()
 
     def error_bound(self) -> Bound | None:
         """The inner one's."""

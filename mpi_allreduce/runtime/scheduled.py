@@ -1,6 +1,6 @@
 """A schedule bound to buffers: calls on views, ready to be made in a row (blocking) or as messages arrive."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -8,10 +8,10 @@ import numpy as np
 from mpi4py import MPI
 
 from ..algorithms import Algorithm, block_offset, fitted
-from ..memory import Scratch, wire
+from ..memory import Port, Space
 from ..memory.operators import Kernel
 from .execution import Execution, Step, Task
-from .program import Buffer, Copy, Message, Program, Reduce, Span, Transfer, lower
+from .program import Buffer, Copy, Program, Reduce, Span, Transfer, lower
 from .progress import Progress
 
 __all__ = ["PACK_BYTES", "bind_schedule"]
@@ -33,8 +33,7 @@ def bind_schedule(task: Task) -> Execution:
         send = None if task.send is None else task.send[part]
         shape = fitted(task.name, comm.size, (part.stop - part.start) * itemsize)
         program = _program(shape, comm.rank, comm.size, part.stop - part.start, send is None, segment, pack)
-        kernel = task.kernel(program.longest_reduction)
-        channels.append(Channel(program, _Binder(comm, tag, send, task.receive[part], program.scratch, kernel)))
+        channels.append(Channel(program, _Binder(task, tag, send, task.receive[part], program)))
     return Scheduled(channels)
 
 
@@ -52,7 +51,7 @@ class Scheduled(Execution):
         self.sent_bytes = sum(channel.sent_bytes for channel in channels)
         self.scratch_bytes = sum(channel.scratch_bytes for channel in channels)
         if len(channels) == 1:
-            self.steps = [channels[0].binder.blocking(step) for step in channels[0].program.steps]
+            self.steps = channels[0].binder.blocking_steps()
         self.resources = [*channels[0].binder.requests, *(channel.binder.scratch for channel in channels)]
 
     def progress(self) -> Progress:
@@ -66,9 +65,36 @@ class Scheduled(Execution):
             if running:
                 yield sum(channel.position for channel in self.channels)
 
+    def leave(self) -> None:
+        for channel in self.channels:
+            channel.binder.space.leave()
+
     def where(self) -> str:
         waiting = [channel.where() for channel in self.channels if channel.position < len(channel.rounds)]
         return "; ".join(waiting) or "complete on this rank"
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """A transfer between memories and peers.
+
+    Attributes
+    ----------
+    sends, receives : list of (list, int)
+        Buffers as mpi4py takes them, and peers.
+    before : list of callable
+        Queued copies of what is sent.
+    settles : bool
+        Whether anything is queued that must be done before messages start; always False on the host.
+    behind : list of callable
+        Queued copies of what has arrived.
+    """
+
+    sends: list[tuple[list, int]]
+    receives: list[tuple[list, int]]
+    before: list[Step]
+    settles: bool
+    behind: list[Step]
 
 
 @dataclass(frozen=True)
@@ -76,7 +102,8 @@ class _Round:
     """A transfer and the local work behind it."""
 
     transfer: Transfer
-    starts: tuple[Callable[[], MPI.Request], ...]
+    bound: _Bound
+    starts: list[Callable[[], MPI.Request]]
     local: list[Step]
 
 
@@ -101,20 +128,32 @@ class Channel:
     def rounds(self) -> list[_Round]:
         """Bound when first started: many plans only ever run blocking."""
         if self._rounds is None:
-            rounds = [_Round(Transfer((), ()), (), [])]
+            rounds = [_Round(Transfer((), ()), _Bound([], [], [], False, []), [], [])]
+            queued = True
             for step in self.program.steps:
                 if isinstance(step, Transfer):
-                    rounds.append(_Round(step, self.binder.starts(step), []))
+                    bound = self.binder.transfer(step, queued)
+                    rounds.append(_Round(step, bound, self.binder.starts(bound), list(bound.behind)))
+                    queued = bool(bound.behind)
                 else:
                     rounds[-1].local.append(self.binder.local(step))
+                    queued = True
             self._rounds = rounds
         return self._rounds
 
     def progress(self) -> Progress:
         """Start a round's messages, yield until they are complete, do the local work; and so on."""
-        testall = MPI.Request.Testall
+        testall, space = MPI.Request.Testall, self.binder.space
         self.position = 0
+        space.enter()
         for step in self.rounds:
+            bound = step.bound
+            for call in bound.before:
+                call()
+            if bound.settles:
+                settled = space.settled()
+                while not settled():
+                    yield self.position
             requests = [start() for start in step.starts]
             while not testall(requests):
                 yield self.position
@@ -138,51 +177,85 @@ class _Binder:
     a loop over calls and nothing else.
     """
 
-    def __init__(self, comm: MPI.Intracomm, tag: int, send, receive, scratch: int, kernel: Kernel):
-        self.comm = comm
+    def __init__(self, task: Task, tag: int, send, receive, program: Program):
+        self.comm = task.comm
         self.tag = tag
+        self.program = program
         self.itemsize = receive.dtype.itemsize
-        self.scratch = Scratch(scratch, receive.dtype)
+        self.space: Space = task.space()
+        self.scratch = self.space.scratch(program.scratch, receive.dtype)
         self.memory = {Buffer.SEND: send, Buffer.RECEIVE: receive, Buffer.SCRATCH: self.scratch.array}
-        self.kernel = kernel
+        self.kernel: Kernel = self.space.kernel(task.op, receive.dtype, program.longest_reduction)
         self.requests: list[MPI.Prequest] = []
+        rounds = [] if self.space.on_host else [self._sizes(transfer) for transfer in program.transfers]
+        self._ports = self.space.ports(rounds)
+
+    def blocking_steps(self) -> list[Step]:
+        """The whole run as calls that may block."""
+        steps: list[Step] = [] if self.space.on_host else [self.space.enter]
+        queued = True
+        for step in self.program.steps:
+            if isinstance(step, Transfer):
+                bound = self.transfer(step, queued)
+                steps += [*bound.before, *([self.space.settle] if bound.settles else []), self.sendrecv(bound)]
+                steps += bound.behind
+                queued = bool(bound.behind)
+            else:
+                steps.append(self.local(step))
+                queued = True
+        return steps
 
     def local(self, step: Reduce | Copy) -> Step:
         match step:
             case Reduce(left, right, out):
-                return partial(self.kernel, self.view(left), self.view(right), out=self.view(out))
+                return self.space.call(self.kernel, self.view(left), self.view(right), self.view(out))
             case Copy(source, target):
-                return partial(np.copyto, self.view(target), self.view(source))
-
-    def blocking(self, step: Transfer | Reduce | Copy) -> Step:
-        return self.transfer(*step) if isinstance(step, Transfer) else self.local(step)
+                return self.space.copy(self.view(target), self.view(source))
 
     def view(self, span: Span) -> np.ndarray:
         return self.memory[span.buffer][span.start : span.stop]
 
-    def wire(self, span: Span) -> list:
-        view = wire(self.view(span))
-        return [view, view.nbytes, MPI.BYTE]
+    def transfer(self, step: Transfer, queued: bool) -> _Bound:
+        """Bind messages; ``queued`` tells whether local work came before them."""
+        ports = self._ports()
+        sends = [(ports.outgoing(self.view(span)), peer) for peer, span in step.sends]
+        receives = [(ports.incoming(self.view(span)), peer) for peer, span in step.receives]
+        before = [call for port, _ in sends for call in port.steps]
+        return _Bound(
+            sends=[(_wire(port), peer) for port, peer in sends],
+            receives=[(_wire(port), peer) for port, peer in receives],
+            before=before,
+            settles=not self.space.on_host and (queued or bool(before)),
+            behind=[call for port, _ in receives for call in port.steps],
+        )
 
-    def starts(self, transfer: Transfer) -> tuple[Callable[[], MPI.Request], ...]:
+    def starts(self, bound: _Bound) -> list[Callable[[], MPI.Request]]:
         """Calls that put the messages in flight, receives first, so that no message arrives unexpected."""
         comm, tag = self.comm, self.tag
-        receives = [partial(comm.Irecv, self.wire(span), peer, tag) for peer, span in transfer.receives]
-        return (*receives, *(partial(comm.Isend, self.wire(span), peer, tag) for peer, span in transfer.sends))
+        receives = [partial(comm.Irecv, buffer, peer, tag) for buffer, peer in bound.receives]
+        return [*receives, *(partial(comm.Isend, buffer, peer, tag) for buffer, peer in bound.sends)]
 
-    def transfer(self, sends: Sequence[Message], receives: Sequence[Message]) -> Step:
+    def sendrecv(self, bound: _Bound) -> Step:
+        """The messages as one call that blocks."""
         comm, tag = self.comm, self.tag
-        match sends, receives:
-            case [(dst, sent)], [(src, received)]:
-                return partial(comm.Sendrecv, self.wire(sent), dst, tag, self.wire(received), src, tag)
-            case [(dst, sent)], []:
-                return partial(comm.Send, self.wire(sent), dst, tag)
-            case [], [(src, received)]:
-                return partial(comm.Recv, self.wire(received), src, tag)
-        requests = [comm.Recv_init(self.wire(received), src, tag) for src, received in receives]
-        requests += [comm.Send_init(self.wire(sent), dst, tag) for dst, sent in sends]
+        match bound.sends, bound.receives:
+            case [(sent, dst)], [(received, src)]:
+                return partial(comm.Sendrecv, sent, dst, tag, received, src, tag)
+            case [(sent, dst)], []:
+                return partial(comm.Send, sent, dst, tag)
+            case [], [(received, src)]:
+                return partial(comm.Recv, received, src, tag)
+        requests = [comm.Recv_init(received, src, tag) for received, src in bound.receives]
+        requests += [comm.Send_init(sent, dst, tag) for sent, dst in bound.sends]
         self.requests += requests
         return partial(_start_and_wait, requests)
+
+    def _sizes(self, transfer: Transfer) -> list[int]:
+        return [len(span) * self.itemsize for _, span in (*transfer.sends, *transfer.receives)]
+
+
+def _wire(port: Port) -> list:
+    return [port.buffer, port.buffer.nbytes, MPI.BYTE]
 
 
 def _start_and_wait(requests: list[MPI.Prequest]) -> None:

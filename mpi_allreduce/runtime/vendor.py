@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 from mpi4py import MPI
 
-from ..memory import OPERATORS, Kind, Operator, kind_of, wire
+from ..memory import OPERATORS, Kind, Operator, Space, kind_of
 from .execution import Execution, Task, UnsupportedError
 from .progress import Progress
 
@@ -35,14 +35,31 @@ class _Vendor(Execution):
     patient = True  # or not: the library's own affair
     exclusive = True  # MPI_Allreduce does not match MPI_Iallreduce
 
-    def __init__(self, comm: MPI.Intracomm, buffers: tuple, resources: list):
+    def __init__(self, comm: MPI.Intracomm, buffers: tuple, resources: list, space: Space):
         self.steps = [partial(comm.Allreduce, *buffers)]
         self.start = partial(comm.Iallreduce, *buffers)
+        self.space = space
+        if not space.on_host:
+            self.steps[:0] = [space.enter, space.settle]
         self.resources = resources
         self.native_op = self.reusable = not resources
 
     def progress(self) -> Progress:
-        """MPI_Iallreduce, tested."""
+        """MPI_Iallreduce, tested.
+
+        Raises
+        ------
+        UnsupportedError
+            With Open MPI on a device's buffers, before anything is sent.
+        """
+        if not self.space.on_host:
+            if "Open MPI" in MPI.Get_library_version():
+                raise UnsupportedError(
+                    "vendor: Open MPI's MPI_Iallreduce crashes on buffers of a device; run the plan blocking, or "
+                    "choose one of our own algorithms"
+                )
+            self.space.enter()
+            self.space.settle()
         request = self.start()
         while not request.Test():
             yield 0
@@ -54,8 +71,8 @@ class _Vendor(Execution):
 class _VendorPersistent(_Vendor):
     """MPI_Allreduce_init, started again and again."""
 
-    def __init__(self, comm: MPI.Intracomm, buffers: tuple, resources: list):
-        super().__init__(comm, buffers, resources)
+    def __init__(self, comm: MPI.Intracomm, buffers: tuple, resources: list, space: Space):
+        super().__init__(comm, buffers, resources, space)
         try:
             request = comm.Allreduce_init(*buffers)
         except NotImplementedError as error:  # what mpi4py raises where the library has no such function
@@ -83,11 +100,12 @@ def bind_vendor(task: Task) -> Execution:
     MPI's own operator and datatype are used where there are such.  Otherwise (float16, bfloat16, functions of the
     user's) the operator is made by MPI_Op_create from our kernel, on elements of opaque bytes.
     """
-    send, receive = task.send, task.receive
+    send, receive, space = task.send, task.receive, task.space()
+    port = space.ports([])()
     datatype, operator, made = _native(receive.dtype, task.op) or _created(receive.dtype, task.op)
-    recvbuf = [wire(receive), receive.size, datatype]
-    sendbuf = MPI.IN_PLACE if send is None else [wire(send), send.size, datatype]
-    return VENDORS[task.name](task.comm, (sendbuf, recvbuf, operator), made)
+    recvbuf = [port.outgoing(receive).buffer, receive.size, datatype]
+    sendbuf = MPI.IN_PLACE if send is None else [port.outgoing(send).buffer, send.size, datatype]
+    return VENDORS[task.name](task.comm, (sendbuf, recvbuf, operator), made, space)
 
 
 def is_native(dtype: np.dtype, op: Operator) -> bool:

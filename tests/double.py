@@ -1,0 +1,186 @@
+"""A device for tests without one: arrays in host memory that NumPy must not touch, and queues that work late.
+
+Whatever is queued is done when somebody waits for it, and not before.  So a message that is sent before its queue was
+settled carries old numbers, and a result that is read in the user's queue without waiting is not there yet; besides,
+asking for an array's address, as mpi4py does when a message starts, fails while work on it is pending.
+"""
+
+import sys
+
+import numpy as np
+
+from mpi_allreduce.memory.device import Device, Queue
+
+PROOF = "print('right')"
+
+
+class DoubleArray:
+    """A contiguous array of the device."""
+
+    __array_ufunc__ = None
+
+    def __init__(self, device, memory):
+        self.device = device
+        self.memory = memory
+
+    shape = property(lambda self: self.memory.shape)
+    size = property(lambda self: self.memory.size)
+    dtype = property(lambda self: self.memory.dtype)
+    nbytes = property(lambda self: self.memory.nbytes)
+    flags = property(lambda self: self.memory.flags)
+    strides = property(lambda self: self.memory.strides)
+    ndim = property(lambda self: self.memory.ndim)
+
+    def __len__(self):
+        return len(self.memory)
+
+    def reshape(self, *shape):
+        return DoubleArray(self.device, self.memory.reshape(*shape))
+
+    def view(self, dtype):
+        return DoubleArray(self.device, self.memory.view(dtype))
+
+    def __getitem__(self, part):
+        return DoubleArray(self.device, self.memory[part])
+
+    def __array__(self, *_, **__):
+        raise AssertionError("NumPy was given memory of the device")
+
+    @property
+    def __cuda_array_interface__(self):
+        caller = sys._getframe(1)
+        if caller.f_code.co_name == "<listcomp>":  # a frame of its own before Python 3.12
+            caller = caller.f_back
+        if caller.f_code.co_name in MESSAGES:
+            self.device.check_settled(self.memory)
+        interface = self.memory.__array_interface__
+        return {**interface, "version": 3, "strides": None}
+
+
+MESSAGES = {"progress", "__call__", "_run_among_others", "make"}  # functions that call MPI's to start one
+
+
+class DoubleQueue(Queue):
+    """Works in order, when it must."""
+
+    def __init__(self, device):
+        self.device = device
+        self.pending = []  # (function, memories that it touches)
+        self.done = 0  # pieces of work
+        device.queues.append(self)
+
+    def put(self, function, *touched):
+        self.pending.append((function, touched))
+
+    def run(self, function, *arguments, **keywords):
+        everything = [*arguments, *keywords.values()]
+        touched = [a.memory for a in everything if isinstance(a, DoubleArray)]
+        self.put(lambda: function(*arguments, **keywords), *touched)
+
+    def copy(self, target, source):
+        self.put(lambda: np.copyto(target.memory, source.memory), target.memory, source.memory)
+
+    def download(self, target, source):
+        assert target.nbytes == source.nbytes
+        self.put(lambda: np.copyto(target, source.memory), source.memory)
+
+    def upload(self, target, source):
+        assert target.nbytes == source.nbytes
+        self.put(lambda: np.copyto(target.memory, source), target.memory)
+
+    def follow_user(self):
+        user, place = self.device.user, self.device.user.end
+        self.put(lambda: user.work_until(place))
+
+    def lead_user(self):
+        place = self.end
+        self.device.user.put(lambda: self.work_until(place))
+
+    def mark(self):
+        place, asked = self.end, []
+
+        def is_done():
+            asked.append(None)
+            if len(asked) > 2:  # late, but not never
+                self.work_until(place)
+            return self.done >= place
+
+        return is_done
+
+    def synchronise(self):
+        self.work_until(self.end)
+
+    @property
+    def end(self):
+        return self.done + len(self.pending)
+
+    def work_until(self, place):
+        while self.done < place:
+            function, _ = self.pending.pop(0)
+            self.done += 1
+            function()
+
+
+class Double(Device):
+    """The device; ``user`` is the user's current queue."""
+
+    name = "double:0"
+    proof = PROOF
+
+    def __init__(self):
+        self.queues = []
+        self.user = DoubleQueue(self)
+        self.checked = 0
+
+    def array(self, given):
+        return given
+
+    def empty(self, count, dtype):
+        return DoubleArray(self, np.full(count * np.dtype(dtype).itemsize, 0xA5, np.uint8).view(dtype))
+
+    def pinned(self, nbytes):
+        return np.full(nbytes, 0x5A, np.uint8)
+
+    def borrowed(self, array):
+        return array.reshape(-1)
+
+    def kernel(self, op, dtype):
+        kernel = op.kernel(dtype, 1 << 20)
+        return lambda left, right, out: kernel(left.memory, right.memory, out=out.memory)
+
+    def divide(self, array, size):
+        from mpi_allreduce.memory.operators import divide
+
+        self.user.put(lambda: divide(array.memory, size), array.memory)
+
+    def queue(self):
+        return DoubleQueue(self)
+
+    # What a test does as the user.
+
+    def write(self, values):
+        """An array of the device that will hold ``values``, once the user's queue has come so far."""
+        array = self.empty(values.size, values.dtype).reshape(values.shape)
+        values = values.copy()
+        self.user.put(lambda: np.copyto(array.memory, values), array.memory)
+        return array
+
+    def rewrite(self, array, values):
+        """Queue other values."""
+        values = values.copy()
+        self.user.put(lambda: np.copyto(array.memory, values), array.memory)
+
+    def read(self, array):
+        """What an array holds when the user's queue has come so far, not waiting for any other."""
+        found = np.empty(array.shape, array.dtype)
+        self.user.put(lambda: np.copyto(found, array.memory), array.memory)
+        self.user.synchronise()
+        return found
+
+    def check_settled(self, memory):
+        """No queue has work left that touches this memory, but the user's may lead others."""
+        self.checked += 1
+        for queue in self.queues:
+            for _, touched in queue.pending:
+                if any(np.shares_memory(memory, other) for other in touched):
+                    raise AssertionError("a message starts while work on its memory is still queued")

@@ -1,0 +1,174 @@
+"""Arrays of a device: a double that works as late as it may, under real ranks and messages.
+
+``aware``: MPI gets the arrays' own memory.  ``device``: messages are staged, additions are the device's.  ``host``: the
+whole buffer is staged, and everything else happens on the host.
+"""
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+import mpi_allreduce as ma
+from mpi_allreduce.memory import arrays
+from mpi_allreduce.runtime import awareness, staging
+from tests.double import Double, DoubleArray
+
+pytestmark = pytest.mark.mpi
+
+SCHEDULES = [n for n in ma.algorithm_names() if n not in ("shared", "hierarchical", "vendor", "vendor_persistent")]
+WAYS = {"aware": ("1", ""), "device": ("0", "device"), "host": ("0", "host")}
+
+
+@pytest.fixture
+def device(monkeypatch):
+    device = Double()
+    monkeypatch.setattr(arrays, "cuda_device", lambda value: device)
+    return device
+
+
+@pytest.fixture(params=WAYS)
+def way(request, monkeypatch):
+    aware, place = WAYS[request.param]
+    monkeypatch.setenv(awareness.VARIABLE, aware)
+    monkeypatch.setenv(staging.VARIABLE, place)
+    return request.param
+
+
+def numbers(rank, run, count, dtype=np.float32):
+    return np.random.default_rng([rank, run]).integers(-4, 5, count).astype(dtype)
+
+
+def total(comm, run, count, dtype=np.float32):
+    return sum(numbers(rank, run, count, dtype) for rank in range(comm.size)).astype(dtype)
+
+
+@pytest.mark.parametrize("count", [0, 1, 1001, 40_000])
+@pytest.mark.parametrize("algorithm", SCHEDULES)
+def test_every_schedule_waits_for_the_queues_and_no_more(comm, device, way, algorithm, count):
+    """Contributions are still queued when a run begins, and the result is read without waiting for it."""
+    mine = device.write(numbers(comm.rank, 0, count))
+    result = device.write(np.zeros(count, np.float32))
+    out_of_place = ma.plan(comm, mine, result, algorithm=algorithm, channels=2)
+    in_place = ma.plan(comm, ma.IN_PLACE, mine, algorithm=algorithm)
+    for run in range(3):
+        device.rewrite(mine, numbers(comm.rank, run, count))
+        assert (out_of_place() if run % 2 else out_of_place.start().wait()) is result
+        assert np.array_equal(device.read(result), total(comm, run, count))
+        device.rewrite(mine, numbers(comm.rank, run, count))
+        (in_place if run % 2 else in_place.start().wait)()
+        assert np.array_equal(device.read(mine), total(comm, run, count))
+    if way == "aware" and comm.size > 1 and count > comm.size:
+        assert device.checked, "the double has seen no message"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64", "int32", "uint8", "bool", "complex64"])
+def test_every_element_type_gets_its_operators(comm, device, way, dtype):
+    from mpi_allreduce.memory import OPERATORS, dtype_named, kind_of
+
+    dtype = dtype_named(dtype)
+    contributions = [numbers(rank, 0, 300, dtype) for rank in range(comm.size)]
+    for op in OPERATORS.values():
+        if kind_of(dtype) not in op.kinds:
+            continue
+        expected = ma.allreduce(comm, contributions[comm.rank], op=op, algorithm="ring")
+        mine = device.write(contributions[comm.rank])
+        assert device.read(ma.allreduce(comm, mine, op=op, algorithm="ring")).tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "shared", "hierarchical", "vendor", "vendor_persistent"])
+def test_other_ways_of_execution_take_device_arrays_too(comm, device, way, algorithm):
+    for run in range(2):
+        mine = device.write(numbers(comm.rank, run, 500).reshape(20, 25))
+        result = ma.allreduce(comm, mine, algorithm=algorithm)
+        assert isinstance(result, DoubleArray)
+        assert result.shape == (20, 25)
+        assert np.array_equal(device.read(result).ravel(), total(comm, run, 500))
+
+
+@pytest.mark.parametrize("options", [
+    {"codec": "fp16"}, {"codec": "int8", "algorithm": "ring"}, {"codec": "topk:0.1", "error_feedback": True},
+    {"codec": "powersgd:2"}, {"reproducible": True}, {"digest": True}, {"digest": True, "algorithm": "ring"},
+    {"op": ma.AVG}, {"op": lambda left, right: left + right, "algorithm": "binomial_tree"},
+])  # fmt: skip
+def test_options_mean_the_same_as_on_the_host(comm, device, way, options):
+    if options.get("error_feedback"):
+        options = {**options, "error_feedback": ma.ErrorFeedback(600)}
+    values = np.random.default_rng(comm.rank).standard_normal((20, 30)).astype(np.float32)
+    again = {**options, "error_feedback": ma.ErrorFeedback(600)} if options.get("error_feedback") else options
+    if "op" in options and not isinstance(options["op"], ma.Operator) and way != "host":
+        options = {**options, "op": lambda left, right: DoubleArray(left.device, left.memory + right.memory)}
+        pytest.skip("the double's arrays cannot be added; CuPy's can")
+    expected = ma.plan(comm, values, **again)
+    made = ma.plan(comm, device.write(values), **options)
+    for _ in range(2):
+        assert device.read(made()).tobytes() == expected().tobytes()
+
+
+def test_plans_in_flight_together_and_a_thread_that_moves_them(comm, device, way):
+    made = [
+        ma.plan(comm, device.write(numbers(comm.rank, run, 3000)), algorithm=algorithm)
+        for run, algorithm in enumerate(("ring", "pairwise", "double_binary_tree"))
+    ]
+    order = np.random.default_rng(comm.rank).permutation(3)
+    for i in order:
+        made[i].start()
+    for run, each in enumerate(made):
+        assert np.array_equal(device.read(each.wait()), total(comm, run, 3000))
+
+
+def test_host_and_device_arrays_do_not_mix(comm, device):
+    on_device, on_host = device.write(np.zeros(3, np.float32)), np.zeros(3, np.float32)
+    with pytest.raises(TypeError, match=r"recvbuf: is in host memory, but sendbuf in double:0; copy one"):
+        ma.plan(comm, on_device, on_host)
+    with pytest.raises(TypeError, match=r"recvbuf: is in double:0, but sendbuf in host memory; copy one"):
+        ma.allreduce(comm, on_host, on_device)
+    with (
+        pytest.raises(ma.DisagreementError, match="memory: 'host' on rank 0, but 'device'")
+        if comm.size > 2
+        else (pytest.raises(ma.DisagreementError) if comm.size > 1 else pytest.raises(ZeroDivisionError))
+    ):
+        ma.allreduce(comm, on_host if comm.rank == 0 else on_device, check=True)
+        1 / (comm.size - 1)
+
+
+def test_vendor_beside_computation_is_refused_where_it_would_crash(comm, device, monkeypatch):
+    monkeypatch.setenv(awareness.VARIABLE, "1")
+    made = ma.plan(comm, device.write(numbers(comm.rank, 0, 100)), algorithm="vendor")
+    if "Open MPI" in MPI.Get_library_version():
+        with pytest.raises(ma.UnsupportedError, match="Open MPI's MPI_Iallreduce crashes on buffers of a device"):
+            made.start().wait()
+    else:
+        assert np.array_equal(device.read(made.start().wait()), total(comm, 0, 100))
+    assert np.array_equal(device.read(made()), total(comm, 0, 100))
+
+
+@pytest.mark.parametrize(
+    ("proof", "aware", "reason"),
+    [
+        ("print('right')", True, "a message to itself arrived"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", False, "failed with status -11"),
+        ("print('wrong')", False, "failed with status 0"),
+        ("raise SystemExit('no device')", False, "no device"),
+    ],
+)
+def test_a_library_that_says_it_is_aware_is_not_trusted_before_a_message_arrived(
+    comm, device, monkeypatch, proof, aware, reason
+):
+    monkeypatch.delenv(awareness.VARIABLE, raising=False)
+    monkeypatch.setattr(awareness, "claimed", lambda: awareness.Awareness(True, "it says so"))
+    monkeypatch.setattr(device, "proof", proof, raising=False)
+    found = awareness.find_awareness(comm, comm, device)
+    assert found.aware is aware
+    assert reason in found.reason
+    assert len(set(comm.allgather(str(found)))) == 1
+
+
+def test_no_wheel_is_aware_and_the_environment_decides(comm, device, monkeypatch):
+    monkeypatch.delenv(awareness.VARIABLE, raising=False)
+    assert not awareness.claimed().aware, "if this fails, this MPI is CUDA-aware: fine, but the wheels are not"
+    monkeypatch.setenv(awareness.VARIABLE, "1" if comm.rank else "0")
+    found = awareness.find_awareness(comm, comm, device)
+    assert not found.aware, "all ranks must be"
+    monkeypatch.setenv(awareness.VARIABLE, "yes")
+    with pytest.raises(ValueError, match="MPI_ALLREDUCE_CUDA_AWARE: expected 0 or 1, got 'yes'"):
+        awareness.claimed()
