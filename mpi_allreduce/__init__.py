@@ -16,7 +16,7 @@ _OPERATORS = ["SUM", "PROD", "MIN", "MAX", "LAND", "LOR", "LXOR", "BAND", "BOR",
 _HOME = {
     **dict.fromkeys(["allreduce", "iallreduce", "plan", "Plan", "explain", "algorithm_names"], ".runtime"),
     **dict.fromkeys(["progress_thread", "DisagreementError", "UnfinishedError", "UnsupportedError"], ".runtime"),
-    **dict.fromkeys(["NonFiniteError", "DivergedError"], ".runtime"),
+    **dict.fromkeys(["NonFiniteError", "DivergedError", "use_local_device"], ".runtime"),
     "GradientSync": ".overlap.synchroniser",
     **dict.fromkeys(["ErrorFeedback", "codec_names"], ".codecs"),
     **dict.fromkeys([*_OPERATORS, "Operator", "pair_dtype"], ".memory"),

@@ -8,6 +8,7 @@ from contextlib import redirect_stderr, redirect_stdout
 
 from . import __version__
 from .bench.command import add_bench, add_show
+from .bench.information import add_info
 from .errors import UsageError
 from .overlap.command import add_overlap, add_train
 from .simulate.command import add_verify
@@ -50,7 +51,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--version", action="version", version=f"mpi_allreduce {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for add in (add_bench, add_show, add_verify, add_tune, add_overlap, add_train):
+    for add in (add_info, add_bench, add_show, add_verify, add_tune, add_overlap, add_train):
         add(commands)
     if _launched_rank() == 0:
         return parser.parse_args(arguments)

@@ -14,6 +14,15 @@ from mpi_allreduce.memory.device import Device, Queue
 PROOF = "print('right')"
 
 
+def has_device():
+    """Whether there is a real one."""
+    try:
+        from mpi_allreduce.memory.cuda import number_of_devices
+    except ModuleNotFoundError:
+        return False
+    return number_of_devices() > 0
+
+
 class DoubleArray:
     """A contiguous array of the device."""
 
@@ -124,7 +133,7 @@ class DoubleQueue(Queue):
 class Double(Device):
     """The device; ``user`` is the user's current queue."""
 
-    name = "double:0"
+    name = identity = description = "double:0"
     proof = PROOF
 
     def __init__(self):
@@ -156,26 +165,25 @@ class Double(Device):
     def queue(self):
         return DoubleQueue(self)
 
-    # What a test does as the user.
-
-    def write(self, values):
-        """An array of the device that will hold ``values``, once the user's queue has come so far."""
-        array = self.empty(values.size, values.dtype).reshape(values.shape)
-        values = values.copy()
-        self.user.put(lambda: np.copyto(array.memory, values), array.memory)
-        return array
-
-    def rewrite(self, array, values):
-        """Queue other values."""
+    def put(self, array, values):
         values = values.copy()
         self.user.put(lambda: np.copyto(array.memory, values), array.memory)
 
-    def read(self, array):
+    def get(self, array):
         """What an array holds when the user's queue has come so far, not waiting for any other."""
         found = np.empty(array.shape, array.dtype)
         self.user.put(lambda: np.copyto(found, array.memory), array.memory)
         self.user.synchronise()
         return found
+
+    def wait(self):
+        self.user.synchronise()
+
+    def write(self, values):
+        """An array of the device that will hold ``values``, once the user's queue has come so far."""
+        array = self.empty(values.size, values.dtype).reshape(values.shape)
+        self.put(array, values)
+        return array
 
     def check_settled(self, memory):
         """No queue has work left that touches this memory, but the user's may lead others."""

@@ -13,7 +13,7 @@ from ..memory import OPERATORS, dtype_named
 from ..screen import console
 from .heading import heading
 from .records import pool, read, read_launches
-from .settings import MODES, Settings, parse_rate, parse_sizes
+from .settings import MEMORIES, MODES, Settings, parse_rate, parse_sizes
 from .skew import PATTERNS
 from .table import WIDTH, print_rows
 
@@ -58,6 +58,9 @@ def add_bench(commands) -> None:
     what("--dtype", default="float32", metavar="TYPE", type=dtypes, help="element type, e.g. bfloat16, float64_int")
     what("--op", default="SUM", metavar="OP", type=str.upper, choices=list(OPERATORS), help=", ".join(OPERATORS))
     what("--in-place", action="store_true", help="reduce within one buffer")
+    what(
+        "--memory", default="host", choices=MEMORIES, help="where buffers are; device: CUDA, each rank's own or shared"
+    )
     what("--data", default="normal", metavar="WHAT", help="normal, integers, or FILE.npy ({rank} in it is the rank)")
 
     how = parser.add_argument_group("how it is measured").add_argument
@@ -101,8 +104,9 @@ def _our_names() -> list[str]:
     return [*names(), *OTHER_NAMES]
 
 
-def _algorithms(text: str) -> tuple[str, ...]:
-    groups = {"common": COMMON_NAMES, "all": _all_names(), "ours": _our_names()}
+def _algorithms(text: str, memory: str) -> tuple[str, ...]:
+    of_device = ("nccl",) if memory == "device" else ()
+    groups = {"common": (*COMMON_NAMES, *of_device), "all": (*_all_names(), *of_device), "ours": _our_names()}
     chosen = [name for part in text.split(",") for name in groups.get(part.strip(), [part.strip()])]
     return tuple(dict.fromkeys(chosen))
 
@@ -144,7 +148,7 @@ def _bench(args: argparse.Namespace) -> int:
 
 def _settings(args: argparse.Namespace) -> Settings:
     return Settings(
-        algorithms=_algorithms(args.algorithms),
+        algorithms=_algorithms(args.algorithms, args.memory),
         sizes=args.sizes,
         dtype=args.dtype,
         op=args.op,
@@ -163,6 +167,7 @@ def _settings(args: argparse.Namespace) -> Settings:
         stall_seconds=args.stall_seconds,
         line_rate=args.line_rate,
         codecs=_codecs(args.codecs),
+        memory=args.memory,
     )
 
 

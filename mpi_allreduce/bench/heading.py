@@ -15,5 +15,10 @@ def heading(environment: dict, settings: dict) -> str:
         f"{library_name(environment['mpi_library'])}; {settings['op']} of {settings['dtype']}, "
         f"{'in place' if settings['in_place'] else 'out of place'}, {settings['mode']}, "
         f"{settings['buffers'] or 'rotating'} buffers, "
-        f"skew {settings['skew']}, data {settings['data']}"
+        f"skew {settings['skew']}, data {settings['data']}{_device(environment)}"
     )
+
+
+def _device(environment: dict) -> str:
+    """Where buffers were, if on a device."""
+    return "; {device}, MPI {cuda_aware}".format(**environment) if environment.get("device") else ""

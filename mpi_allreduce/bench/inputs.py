@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..memory import BFLOAT16, OPERATORS, Kind, allocate, kind_of, widened
+from ..memory import BFLOAT16, OPERATORS, Device, Kind, allocate, kind_of, widened
 
 __all__ = ["Arena", "exact_input", "exact_result", "load", "rotation"]
 
@@ -29,17 +29,31 @@ class Arena:
     Attributes
     ----------
     source : ndarray, shape (count,)
-        The data to be timed; never written after it was filled.
+        The data to be timed, in host memory; never written after it was filled.
     """
 
-    def __init__(self, data: str, dtype: np.dtype, bytes_needed: int, rank: int, seed: int):
+    def __init__(
+        self, data: str, dtype: np.dtype, bytes_needed: int, rank: int, seed: int, device: Device | None = None
+    ):
         count = -(-bytes_needed // dtype.itemsize)
         self.source = allocate(count, dtype)
         self.source[:] = load(data, dtype, count, rank, seed)
-        self._send = allocate(count, dtype)
-        self._receive = allocate(count, dtype)
-        self._send[:] = self.source
-        self._receive[:] = self.source  # touches every page
+        self._device = device
+        make = allocate if device is None else device.empty
+        self._send, self._receive = make(count, dtype), make(count, dtype)
+        self.put(self._send, self.source)
+        self.put(self._receive, self.source)  # touches every page
+
+    def put(self, buffer, values: np.ndarray) -> None:
+        """Fill a buffer from host memory."""
+        if self._device is None:
+            np.copyto(buffer, values)
+        else:
+            self._device.put(buffer, values)
+
+    def get(self, buffer) -> np.ndarray:
+        """What a buffer holds, in host memory."""
+        return buffer if self._device is None else self._device.get(buffer)
 
     def buffers(self, size: int, number: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """``number`` triples (send buffer, receive buffer, data that belongs in the send buffer) of ``size`` bytes."""

@@ -16,7 +16,16 @@ from ..codecs import NONE, Bound, PowerSGD, get_codec
 from ..errors import UsageError
 from ..library import library_name
 from ..memory import OPERATORS, Kind, kind_of, name_of
-from ..runtime import Plan, UnsupportedError, algorithm_names, check_name, is_vendor, plan
+from ..runtime import (
+    Plan,
+    UnsupportedError,
+    algorithm_names,
+    check_name,
+    cuda_awareness,
+    is_vendor,
+    plan,
+    use_local_device,
+)  # fmt: skip
 from ..screen import console
 from .binding import Binding
 from .environment import describe, last_level_cache, launched_ranks, local_ranks
@@ -194,7 +203,14 @@ class _Launch:
         self.buffers = {size: settings.buffers or rotation(size, cache, ranks_on_node) for size in sizes}
         itemsize = settings.dtype.itemsize
         largest = max(number * stride(size, itemsize) * itemsize for size, number in self.buffers.items())
-        self.arena = _together(comm, lambda: Arena(settings.data, settings.dtype, largest, comm.rank, settings.seed))
+        self.device = None if settings.memory == "host" else _together(comm, lambda: use_local_device(comm))
+        if self.device is not None:
+            found = cuda_awareness(comm, self.device)
+            if comm.rank == 0:
+                self.environment |= {"device": self.device.name, "cuda_aware": str(found)}
+        self.arena = _together(
+            comm, lambda: Arena(settings.data, settings.dtype, largest, comm.rank, settings.seed, self.device)
+        )
         longest = self.arena.source[: max(sizes) // itemsize]
         self.validator = Validator(comm, settings.op, longest)
         skew = Skew(settings.skew, comm.size, settings.seed)
@@ -214,8 +230,8 @@ class _Launch:
         contribution = receive if self.settings.in_place else send
 
         def reduce(values: np.ndarray) -> np.ndarray:
-            contribution[:] = values
-            return plans[0]().reshape(-1)
+            self.arena.put(contribution, values)
+            return self.arena.get(plans[0]()).reshape(-1)
 
         first = plans[0]
         limit = self._error_bound(first)
@@ -225,10 +241,11 @@ class _Launch:
         for run in runs:
             run.restore()
         if not self.settings.in_place:
-            receive.view(np.uint8)[:] = POISON  # the right answer of an earlier run must not pass for a later one's
+            # The right answer of an earlier run must not pass for a later one's.
+            self.arena.put(receive, np.full(receive.nbytes, POISON, np.uint8).view(receive.dtype))
         measurement = self.timer.measure(runs, max_seconds, baseline)
         accumulated = self.settings.in_place and self.settings.mode == "streaming"
-        result = reduce(source) if accumulated else receive
+        result = reduce(source) if accumulated else self.arena.get(receive)
         repeats = not is_vendor(case.algorithm) and not (first.codec and first.codec.chance)
         validation = self.validator.judge_again(validation, result, bits, limit, repeats=repeats)
         sent = -1 if first.sent_bytes is None else self.comm.allreduce(first.sent_bytes, MPI.MAX)
@@ -262,7 +279,20 @@ class _Launch:
         if self.settings.in_place:
             contribution = MPI.IN_PLACE
         made = plan(self.comm, contribution, target, op=op, algorithm=case.algorithm, codec=case.codec)
-        return made, Run(made, _copier(receive if self.settings.in_place else send, source))
+        buffer = receive if self.settings.in_place else send
+        return made, Run(self._timed(made), lambda: self.arena.put(buffer, source))
+
+    def _timed(self, made: Plan) -> Callable[[], object]:
+        """On a device a run is over when the device has done its part."""
+        if self.device is None:
+            return made
+        wait = self.device.wait
+
+        def call() -> None:
+            made()
+            wait()
+
+        return call
 
     def _error_bound(self, made: Plan) -> Bound | None:
         """As rank 0 knows it, which takes part everywhere."""
@@ -304,7 +334,7 @@ def _together(comm: MPI.Intracomm, make: Callable[[], T]) -> T:
     made, failure = None, None
     try:
         made = make()
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RuntimeError, ModuleNotFoundError) as error:
         failure = str(error)
     failures = {rank: text for rank, text in enumerate(comm.allgather(failure)) if text}
     if failures:
@@ -328,10 +358,6 @@ def _shape(codec: str, count: int) -> tuple[int, ...]:
         return (count,)
     rows = next(n for n in range(int(count**0.5), 0, -1) if count % n == 0)
     return (rows, count // rows)
-
-
-def _copier(target: np.ndarray, source: np.ndarray) -> Callable[[], None]:
-    return lambda: np.copyto(target, source)
 
 
 class _Report:
@@ -413,7 +439,7 @@ class _Report:
             "dtype": name_of(s.dtype),
             "op": s.op,
             "codec": case.codec,
-            "memory": "host",
+            "memory": s.memory,
             "mode": s.mode,
             "skew": s.skew,
             "data": s.data,

@@ -8,10 +8,11 @@ import numpy as np
 from ..codecs import NONE
 from ..memory import dtype_named, name_of
 
-__all__ = ["Case", "Settings", "all_cases", "format_bytes", "parse_bytes", "parse_rate", "parse_sizes"]
+__all__ = ["MEMORIES", "Case", "Settings", "all_cases", "format_bytes", "parse_bytes", "parse_rate", "parse_sizes"]
 
 MODES = ("isolated", "streaming")
-NEVER_ENCODED = ("vendor", "vendor_persistent", "reproducible", "shared")  # left out where there is a codec
+MEMORIES = ("host", "device")
+NEVER_ENCODED = ("vendor", "vendor_persistent", "nccl", "reproducible", "shared")  # left out where there is a codec
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -74,6 +75,8 @@ class Settings:
     line_rate : float
         Bits per second of a link, to compare bus bandwidth with; 0 if unknown.
     codecs : tuple of str
+    memory : str
+        ``host``, or ``device``: each rank's CUDA device.
     """
 
     algorithms: tuple[str, ...]
@@ -95,6 +98,7 @@ class Settings:
     stall_seconds: float = 300.0
     line_rate: float = 0.0
     codecs: tuple[str, ...] = (NONE,)
+    memory: str = "host"
 
     def as_dict(self) -> dict[str, object]:
         """Plain values for a record."""

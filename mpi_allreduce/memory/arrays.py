@@ -6,7 +6,7 @@ import numpy as np
 
 from .device import Device
 
-__all__ = ["address", "cuda_device", "is_cuda", "on_host"]
+__all__ = ["address", "cuda_device", "is_cuda", "local_device", "on_host"]
 
 CUDA = 2  # kDLCUDA
 CUDA_MANAGED = 13  # kDLCUDAManaged
@@ -58,5 +58,13 @@ def _cuda(value: object) -> Device:
     return device_of(value)
 
 
+def _local(local_rank: int) -> Device:
+    from .cuda import local_device as choose
+
+    return choose(local_rank)
+
+
 cuda_device: Callable[[object], Device] = _cuda
 """The device that holds an array for which :func:`is_cuda`; tests put a double here."""
+local_device: Callable[[int], Device] = _local
+"""Chooses, and makes current, the device of a rank by its number on its node; likewise."""

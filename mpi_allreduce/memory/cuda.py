@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from functools import cache
 
-import ml_dtypes
 import numpy as np
 
 try:
@@ -16,16 +15,29 @@ except ImportError as error:
         f"importing it failed: {error}"
     ) from error
 
+from .cuda_code import BFLOAT16_CODE, BFLOAT16_OPERATIONS
 from .device import Device, Queue
+from .dtypes import BFLOAT16
 from .operators import OPERATORS, Operator
 
-__all__ = ["CudaDevice", "device_of", "number_of_devices"]
+__all__ = ["CudaDevice", "device_of", "local_device", "number_of_devices"]
 
-_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 _UFUNCS = {
     "SUM": "add", "AVG": "add", "PROD": "multiply", "MIN": "minimum", "MAX": "maximum", "LAND": "logical_and",
     "LOR": "logical_or", "LXOR": "logical_xor", "BAND": "bitwise_and", "BOR": "bitwise_or", "BXOR": "bitwise_xor",
 }  # fmt: skip
+
+
+_PROOF = """
+import cupy
+from mpi4py import MPI
+with cupy.cuda.Device({number}):
+    sent = cupy.arange(1 << 16, dtype=cupy.float32)
+    received = cupy.zeros_like(sent)
+    cupy.cuda.Device().synchronize()
+    MPI.COMM_SELF.Sendrecv([sent, MPI.FLOAT], 0, 0, [received, MPI.FLOAT], 0, 0)
+    print("right" if bool((received == sent).all()) else "wrong")
+"""
 
 
 def number_of_devices() -> int:
@@ -36,6 +48,28 @@ def number_of_devices() -> int:
         return 0
 
 
+def local_device(local_rank: int) -> "CudaDevice":
+    """Make the device of a rank the current one: they are dealt out in turn, where there are more ranks than devices.
+
+    What CUDA_VISIBLE_DEVICES or SLURM hides is not counted.
+
+    Raises
+    ------
+    RuntimeError
+        If there is no usable device.
+    """
+    number = local_rank % _some_devices()
+    _CupyDevice(number).use()
+    return _device(number)
+
+
+def _some_devices() -> int:
+    number = number_of_devices()
+    if number == 0:
+        raise RuntimeError("this process sees no CUDA device: no driver, or CUDA_VISIBLE_DEVICES is empty")
+    return number
+
+
 def device_of(given: object) -> "CudaDevice":
     """The device that holds an array.
 
@@ -44,8 +78,7 @@ def device_of(given: object) -> "CudaDevice":
     RuntimeError
         If there is no usable device.
     """
-    if number_of_devices() == 0:
-        raise RuntimeError("this process sees no CUDA device: no driver, or CUDA_VISIBLE_DEVICES is empty")
+    _some_devices()
     pointer = _as_cupy(given).data.ptr
     if pointer == 0:  # no elements
         return _device(_CupyDevice().id)
@@ -58,7 +91,9 @@ def _device(number: int) -> "CudaDevice":
 
 
 def _as_cupy(given: object) -> "cupy.ndarray":
-    return given if isinstance(given, cupy.ndarray) else cupy.asarray(given)
+    if isinstance(given, cupy.ndarray):
+        return given
+    return cupy.asarray(given) if hasattr(given, "__cuda_array_interface__") else cupy.from_dlpack(given)
 
 
 class CudaDevice(Device):
@@ -67,6 +102,10 @@ class CudaDevice(Device):
     def __init__(self, number: int):
         self.number = number
         self.name = f"cuda:{number}"
+        facts = runtime.getDeviceProperties(number)
+        self.description = f"{facts['name'].decode()}, {facts['totalGlobalMem'] / 2**30:.0f} GiB"
+        self.identity = facts["uuid"].hex() if isinstance(facts["uuid"], bytes) else str(facts["uuid"])
+        self.proof = _PROOF.format(number=number)
 
     def array(self, given):
         return _as_cupy(given)
@@ -88,19 +127,50 @@ class CudaDevice(Device):
             return _of_user(op)
         if op.name not in _UFUNCS:
             raise TypeError(f"op: {op.name} is not made for arrays on a device")
-        if dtype == _BFLOAT16:
-            return _bfloat16_kernel(op.name)
+        if dtype == BFLOAT16:
+            return _bfloat16_kernel(_UFUNCS[op.name])
         return getattr(cupy, _UFUNCS[op.name])
 
     def divide(self, array, size):
-        if array.dtype == _BFLOAT16:
-            _bfloat16_divide()(array.view(np.uint16), np.float32(size), array.view(np.uint16))
+        if array.dtype == BFLOAT16:
+            _bfloat16_elementwise("float divisor", "bfloat16_value(left) / divisor")(
+                array.view(np.uint16), np.float32(size), array.view(np.uint16)
+            )
             return
         divisor = np.float32(size) if array.dtype == np.float16 else array.dtype.type(size)
         cupy.true_divide(array, divisor, out=array, casting="unsafe")
 
     def queue(self):
         return _Stream(self.number)
+
+    def put(self, array, values):
+        array.set(np.ascontiguousarray(values))
+
+    def get(self, array):
+        return cupy.asnumpy(array)
+
+    def wait(self):
+        get_current_stream().synchronize()
+
+
+@cache
+def _bfloat16_kernel(name: str):
+    """CuPy's own functions do not take bfloat16."""
+    if name not in BFLOAT16_OPERATIONS:
+        raise TypeError(f"op: {name} is not made for bfloat16 on a device")
+    made = _bfloat16_elementwise("uint16 right", BFLOAT16_OPERATIONS[name])
+
+    def kernel(left, right, out):
+        made(left.view(np.uint16), right.view(np.uint16), out.view(np.uint16))
+
+    return kernel
+
+
+@cache
+def _bfloat16_elementwise(second: str, expression: str):
+    return cupy.ElementwiseKernel(
+        f"uint16 left, {second}", "uint16 out", f"out = bfloat16_bits({expression})", preamble=BFLOAT16_CODE
+    )
 
 
 def _of_user(op: Operator):

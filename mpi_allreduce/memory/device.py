@@ -56,11 +56,17 @@ class Device(ABC):
     Attributes
     ----------
     name : str
+    description : str
+        For people.
+    identity : str
+        The same in all processes that use this device.
     proof : str
         A Python program that sends a message from this device's memory to itself by MPI, and prints ``right``.
     """
 
     name: str
+    description: str
+    identity: str
     proof: str
 
     @abstractmethod
@@ -99,6 +105,18 @@ class Device(ABC):
     @abstractmethod
     def queue(self) -> Queue:
         """A new queue."""
+
+    @abstractmethod
+    def put(self, array, values: np.ndarray) -> None:
+        """Copy from the host, in the user's current queue."""
+
+    @abstractmethod
+    def get(self, array) -> np.ndarray:
+        """Copy to the host, in the user's current queue, and wait for it."""
+
+    @abstractmethod
+    def wait(self) -> None:
+        """Wait for the user's current queue."""
 
 
 class DeviceScratch:

@@ -9,14 +9,15 @@ from mpi4py import MPI
 
 from ..decisions import DecisionTable, read_table
 from ..library import library_name
-from ..memory import Device
+from ..memory import Device, arrays
 from .awareness import Awareness, find_awareness
 from .execution import UnsupportedError
+from .nccl import make_communicator
 from .nodes import NodeMemory
 from .rates import Rates, measure_rates
 from .waiting import is_crowded, patience
 
-__all__ = ["Private", "find_plan", "private"]
+__all__ = ["Private", "cuda_awareness", "find_plan", "private", "use_local_device"]
 
 PLANS_KEPT = 64  # by allreduce(), per communicator
 SCRATCH_KEPT = 16 << 20  # bytes, by all of them together
@@ -90,6 +91,7 @@ class Private:
         self.keys = Keys()
         self._awareness: Awareness | None = None
         self._rates: Rates | None = None
+        self._nccl = None
         self._last_tag = self.comm.Get_attr(MPI.TAG_UB)
         self._tag = self._last_tag
 
@@ -126,6 +128,12 @@ class Private:
         if self._awareness is None:
             self._awareness = find_awareness(self.comm, self.node, device)
         return self._awareness
+
+    def nccl(self, device: Device):
+        """NCCL's communicator; collective when first asked for."""
+        if self._nccl is None:
+            self._nccl = make_communicator(self.comm, device)
+        return self._nccl
 
     def device_rates(self, device: Device) -> Rates:
         """How fast buses and additions are; collective when first asked for."""
@@ -206,6 +214,25 @@ def private(comm: MPI.Intracomm) -> Private:
         state = Private(comm)
         comm.Set_attr(_keyval, state)
     return state
+
+
+def cuda_awareness(comm: MPI.Intracomm, device: Device) -> Awareness:
+    """Whether MPI takes pointers to a device's memory on all ranks, and why it is believed; collective."""
+    return private(comm).cuda_aware(device)
+
+
+def use_local_device(comm: MPI.Intracomm) -> Device:
+    """Make this rank's CUDA device the current one; collective.
+
+    The ranks of a node get its visible devices in turn, several ranks one device where there are too few.  What
+    CUDA_VISIBLE_DEVICES or SLURM hides from a rank is not counted.
+
+    Raises
+    ------
+    ModuleNotFoundError, RuntimeError
+        Without CuPy, or without a device; perhaps on some ranks only.
+    """
+    return arrays.local_device(private(comm).node.rank)
 
 
 def find_plan(comm: object, key: tuple | None) -> Any:

@@ -12,6 +12,7 @@ from .compressed import bind_compressed
 from .execution import Execution, Task
 from .hierarchical import bind_hierarchical
 from .lowrank import bind_lowrank
+from .nccl import bind_nccl, check_nccl
 from .reproducible import bind_reproducible, check_reproducible
 from .scheduled import bind_schedule
 from .shared import bind_shared
@@ -67,6 +68,7 @@ METHODS = {
         check_type=check_reproducible,
         no_codec="what a codec drops depends on the number of ranks and on the algorithm",
     ),
+    "nccl": Method(bind_nccl, ordered=False, check_type=check_nccl, no_codec="NCCL sends numbers as they are"),
     **dict.fromkeys(VENDORS, Method(bind_vendor, ordered=True, no_codec="the MPI library sends numbers as they are")),
 }
 

@@ -10,9 +10,10 @@ from ..algorithms import fitted
 from ..memory import Device
 from .execution import Task
 
-__all__ = ["Rates", "measure_rates"]
+__all__ = ["Rates", "device_limits", "measure_rates"]
 
 SAMPLE_BYTES = 4 << 20
+LIMIT_BYTES = 64 << 20
 TRIALS = 5
 
 
@@ -57,6 +58,34 @@ def measure_rates(comm: MPI.Intracomm, device: Device) -> Rates:
     slowest = np.empty(2)
     comm.Allreduce(mine, slowest, MPI.MAX)
     return Rates(*map(float, slowest))
+
+
+def device_limits(comm: MPI.Intracomm, device: Device) -> dict[str, float]:
+    """What nothing on the device can be faster than, all ranks at once; collective.
+
+    Returns
+    -------
+    dict
+        Bytes per second, the slowest rank's: ``down``, ``up`` (pinned memory), ``copy`` (within the device; what is
+        read and written counts once).
+    """
+    memory, other = (device.empty(LIMIT_BYTES, np.dtype(np.uint8)) for _ in range(2))
+    pinned, queue = device.pinned(LIMIT_BYTES), device.queue()
+    works = {
+        "down": lambda: queue.download(pinned, memory),
+        "up": lambda: queue.upload(memory, pinned),
+        "copy": lambda: queue.copy(other, memory),
+    }
+    limits = {}
+    for name, work in works.items():
+
+        def once(work=work) -> None:
+            work()
+            queue.synchronise()
+
+        comm.Barrier()
+        limits[name] = LIMIT_BYTES / comm.allreduce(_best(once), MPI.MAX)
+    return limits
 
 
 def _best(call) -> float:

@@ -52,12 +52,15 @@ def _choose_for_codec(call: Call, state: Private) -> Choice:
 def choose(call: Call, state: Private) -> Choice:
     """What ``auto`` means for a call; collective for the first such call on a communicator."""
     situation = _situation(call, state)
+    on_device = call.device is not None and state.cuda_aware(call.device).aware  # it would have to leave the device
 
     def allowed(name: str) -> bool:
         base = name.partition(":")[0]
         if base == "shared" and state.spans_nodes:
             return False
         if base in ("shared", "hierarchical") and not state.has_windows:
+            return False
+        if base in ("shared", "hierarchical") and on_device:
             return False
         if name == "vendor_persistent" and MPI.Get_version()[0] < 4:
             return False

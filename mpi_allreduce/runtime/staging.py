@@ -27,6 +27,8 @@ def needs_host(task: Task) -> bool:
     """
     if task.codec is not None:
         return True
+    if task.name == "nccl":
+        return False
     if task.name.partition(":")[0] in names():
         return not task.aware and _reduce_on(task) == "host"
     return not (task.aware and task.name == "vendor" and is_native(task.receive.dtype, task.op))

@@ -18,8 +18,8 @@ def read_only():
 
 
 BAD = {
-    "a list": (dict(sendbuf=[1.0]), TypeError, "sendbuf: expected a NumPy array, got list"),
-    "None": (dict(sendbuf=None), TypeError, "sendbuf: expected a NumPy array, got NoneType"),
+    "a list": (dict(sendbuf=[1.0]), TypeError, "sendbuf: expected an array of NumPy, CuPy or PyTorch, got list"),
+    "None": (dict(sendbuf=None), TypeError, "sendbuf: expected an array of NumPy, CuPy or PyTorch, got NoneType"),
     "not contiguous": (
         dict(sendbuf=np.ones((4, 4))[:, 1]),
         ValueError,

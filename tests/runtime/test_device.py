@@ -11,7 +11,7 @@ from mpi4py import MPI
 import mpi_allreduce as ma
 from mpi_allreduce.memory import arrays
 from mpi_allreduce.runtime import awareness, staging
-from tests.double import Double, DoubleArray
+from tests.double import Double, DoubleArray, has_device
 
 pytestmark = pytest.mark.mpi
 
@@ -51,12 +51,12 @@ def test_every_schedule_waits_for_the_queues_and_no_more(comm, device, way, algo
     out_of_place = ma.plan(comm, mine, result, algorithm=algorithm, channels=2)
     in_place = ma.plan(comm, ma.IN_PLACE, mine, algorithm=algorithm)
     for run in range(3):
-        device.rewrite(mine, numbers(comm.rank, run, count))
+        device.put(mine, numbers(comm.rank, run, count))
         assert (out_of_place() if run % 2 else out_of_place.start().wait()) is result
-        assert np.array_equal(device.read(result), total(comm, run, count))
-        device.rewrite(mine, numbers(comm.rank, run, count))
+        assert np.array_equal(device.get(result), total(comm, run, count))
+        device.put(mine, numbers(comm.rank, run, count))
         (in_place if run % 2 else in_place.start().wait)()
-        assert np.array_equal(device.read(mine), total(comm, run, count))
+        assert np.array_equal(device.get(mine), total(comm, run, count))
     if way == "aware" and comm.size > 1 and count > comm.size:
         assert device.checked, "the double has seen no message"
 
@@ -72,7 +72,7 @@ def test_every_element_type_gets_its_operators(comm, device, way, dtype):
             continue
         expected = ma.allreduce(comm, contributions[comm.rank], op=op, algorithm="ring")
         mine = device.write(contributions[comm.rank])
-        assert device.read(ma.allreduce(comm, mine, op=op, algorithm="ring")).tobytes() == expected.tobytes()
+        assert device.get(ma.allreduce(comm, mine, op=op, algorithm="ring")).tobytes() == expected.tobytes()
 
 
 @pytest.mark.parametrize("algorithm", ["auto", "shared", "hierarchical", "vendor", "vendor_persistent"])
@@ -82,7 +82,7 @@ def test_other_ways_of_execution_take_device_arrays_too(comm, device, way, algor
         result = ma.allreduce(comm, mine, algorithm=algorithm)
         assert isinstance(result, DoubleArray)
         assert result.shape == (20, 25)
-        assert np.array_equal(device.read(result).ravel(), total(comm, run, 500))
+        assert np.array_equal(device.get(result).ravel(), total(comm, run, 500))
 
 
 @pytest.mark.parametrize("options", [
@@ -101,7 +101,7 @@ def test_options_mean_the_same_as_on_the_host(comm, device, way, options):
     expected = ma.plan(comm, values, **again)
     made = ma.plan(comm, device.write(values), **options)
     for _ in range(2):
-        assert device.read(made()).tobytes() == expected().tobytes()
+        assert device.get(made()).tobytes() == expected().tobytes()
 
 
 def test_plans_in_flight_together_and_a_thread_that_moves_them(comm, device, way):
@@ -113,7 +113,7 @@ def test_plans_in_flight_together_and_a_thread_that_moves_them(comm, device, way
     for i in order:
         made[i].start()
     for run, each in enumerate(made):
-        assert np.array_equal(device.read(each.wait()), total(comm, run, 3000))
+        assert np.array_equal(device.get(each.wait()), total(comm, run, 3000))
 
 
 def test_host_and_device_arrays_do_not_mix(comm, device):
@@ -138,8 +138,8 @@ def test_vendor_beside_computation_is_refused_where_it_would_crash(comm, device,
         with pytest.raises(ma.UnsupportedError, match="Open MPI's MPI_Iallreduce crashes on buffers of a device"):
             made.start().wait()
     else:
-        assert np.array_equal(device.read(made.start().wait()), total(comm, 0, 100))
-    assert np.array_equal(device.read(made()), total(comm, 0, 100))
+        assert np.array_equal(device.get(made.start().wait()), total(comm, 0, 100))
+    assert np.array_equal(device.get(made()), total(comm, 0, 100))
 
 
 @pytest.mark.parametrize(
@@ -172,3 +172,44 @@ def test_no_wheel_is_aware_and_the_environment_decides(comm, device, monkeypatch
     monkeypatch.setenv(awareness.VARIABLE, "yes")
     with pytest.raises(ValueError, match="MPI_ALLREDUCE_CUDA_AWARE: expected 0 or 1, got 'yes'"):
         awareness.claimed()
+
+
+class ByProtocol:
+    """An array of another library, known by what it exports alone."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
+
+
+def test_host_arrays_of_other_libraries_are_used_in_place(comm):
+    mine, result = np.full((2, 3), comm.rank + 1.0), np.zeros((2, 3))
+    total = comm.size * (comm.size + 1) / 2
+    given, back = ByProtocol(mine), ByProtocol(result)
+    for _ in range(2):
+        assert ma.allreduce(comm, given, back, algorithm="ring") is back
+        assert np.array_equal(result, np.full((2, 3), total))
+    made = ma.plan(comm, ma.IN_PLACE, given, algorithm="ring")
+    assert made() is given
+    assert np.array_equal(mine, np.full((2, 3), total))
+
+
+@pytest.mark.skipif(has_device(), reason="there is a device")
+def test_without_cupy_or_a_driver_the_error_tells_what_is_missing(comm):
+    class OnDevice:
+        @property
+        def __cuda_array_interface__(self):
+            return {"data": (0x10000, False), "shape": (3,), "typestr": "<f4", "version": 3}
+
+    missing = "sendbuf: (arrays .* need CuPy: pip install|this process sees no CUDA device)"
+    with pytest.raises((ModuleNotFoundError, RuntimeError), match=missing):
+        ma.allreduce(comm, OnDevice())
+    with pytest.raises(TypeError, match="sendbuf: expected an array of NumPy, CuPy or PyTorch, got list"):
+        ma.allreduce(comm, [1.0])
+    with pytest.raises(ma.UnsupportedError, match="nccl: works on arrays of a CUDA device"):
+        ma.allreduce(comm, np.ones(3), algorithm="nccl")
