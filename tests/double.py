@@ -14,6 +14,25 @@ from mpi_allreduce.memory.device import Device, Queue
 PROOF = "print('right')"
 
 
+def real_device(local_rank):
+    """The real one, with a user's stream of its own, and what a test does as the user."""
+    import cupy
+
+    from mpi_allreduce.memory.cuda import local_device
+
+    device = local_device(local_rank)
+    cupy.cuda.Stream(non_blocking=True).use()
+
+    def write(values):
+        array = device.empty(values.size, values.dtype).reshape(values.shape)
+        device.put(array, values)
+        return array
+
+    device.write, device.checked = write, None
+    device.array_type = cupy.ndarray
+    return device
+
+
 def has_device():
     """Whether there is a real one."""
     try:
@@ -135,6 +154,8 @@ class Double(Device):
 
     name = identity = description = "double:0"
     proof = PROOF
+
+    array_type = DoubleArray
 
     def __init__(self):
         self.queues = []

@@ -154,6 +154,7 @@ def _alone(clock: _Clock, start, wait) -> float:
 
     def rest() -> float:
         start()
+        nap.begin()
         nap("", None, 1)
         started = perf_counter()
         wait()

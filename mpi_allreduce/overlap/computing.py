@@ -3,16 +3,23 @@
 from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from time import perf_counter, sleep
+from typing import Protocol
 
 import numpy as np
 
 __all__ = ["COMPUTING", "Compute", "Pacer", "Repeater", "adder", "multiplier"]
 
-Compute = Callable[[Hashable, Callable[[], object] | None, int], None]  # (layer, probe or None, how often)
+
+class Compute(Protocol):
+    """``begin()``, then ``compute(layer, probe or None, how often)`` for each layer."""
+
+    def begin(self) -> None: ...
+
+    def __call__(self, layer: Hashable, probe: Callable[[], object] | None, probes: int) -> None: ...
 
 
 class Pacer:
-    """As if an accelerator computed: the core is free meanwhile.
+    """As if an accelerator computed: the core is free meanwhile, and what it does delays no layer.
 
     Parameters
     ----------
@@ -21,13 +28,18 @@ class Pacer:
 
     def __init__(self, seconds: Mapping[Hashable, float]):
         self.seconds = seconds
+        self._end = 0.0
+
+    def begin(self) -> None:
+        """All layers are queued now, and follow each other at once."""
+        self._end = perf_counter()
 
     def __call__(self, layer: Hashable, probe: Callable[[], object] | None, probes: int) -> None:
-        """Wait as long as the layer takes, calling ``probe`` so often."""
-        end = perf_counter() + self.seconds[layer]
+        """Wait until the layer is over, calling ``probe`` so often."""
+        self._end += self.seconds[layer]
         pieces = max(probes, 1) if probe else 1
         for piece in range(pieces):
-            left = (end - perf_counter()) / (pieces - piece)
+            left = (self._end - perf_counter()) / (pieces - piece)
             if left > 0:
                 sleep(left)
             if probe:
@@ -47,6 +59,9 @@ class Repeater:
         self._work = work
         each = min(self._once() for _ in range(20))
         self._times = {layer: max(round(value / each), 1) for layer, value in seconds.items()}
+
+    def begin(self) -> None:
+        """Nothing is queued: each layer begins when it is called."""
 
     def __call__(self, layer: Hashable, probe: Callable[[], object] | None, probes: int) -> None:
         """Work, calling ``probe`` about so often."""

@@ -66,7 +66,8 @@ class OverlapSettings:
     model : str
     cases : tuple of OverlapCase
     computing : str
-        ``paced``: a rank sleeps, as if an accelerator computed; ``real``: matrix products of NumPy.
+        ``paced``: a rank sleeps, as if an accelerator computed, which no work of the host delays; ``real``: matrix
+        products of NumPy.
     iterations, passes : int
         In each visit of a case, and visits.
     seed : int
@@ -188,6 +189,7 @@ class Experiment:
         compute, probe = self._computes[case.compute_seconds], None if case.mode == "blocking" else sync.probe
         self.comm.Barrier()
         sync.timeline.begin()
+        compute.begin()
         started = perf_counter()
         for name in reversed(self.shapes):
             compute(name, probe, case.probes)
@@ -205,6 +207,7 @@ class Experiment:
     def _compute_only(self, case: OverlapCase) -> float:
         compute = self._computes[case.compute_seconds]
         self.comm.Barrier()
+        compute.begin()
         started = perf_counter()
         for name in reversed(self.shapes):
             compute(name, None, 1)

@@ -11,7 +11,7 @@ from mpi4py import MPI
 import mpi_allreduce as ma
 from mpi_allreduce.memory import arrays
 from mpi_allreduce.runtime import awareness, staging
-from tests.double import Double, DoubleArray, has_device
+from tests.double import Double, has_device, real_device
 
 pytestmark = pytest.mark.mpi
 
@@ -19,8 +19,13 @@ SCHEDULES = [n for n in ma.algorithm_names() if n not in ("shared", "hierarchica
 WAYS = {"aware": ("1", ""), "device": ("0", "device"), "host": ("0", "host")}
 
 
-@pytest.fixture
-def device(monkeypatch):
+ON_GPU = pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not has_device(), reason="no CUDA device")])
+
+
+@pytest.fixture(params=["double", ON_GPU])
+def device(request, comm, monkeypatch):
+    if request.param == "cuda":
+        return real_device(comm.rank)
     device = Double()
     monkeypatch.setattr(arrays, "cuda_device", lambda value: device)
     return device
@@ -28,7 +33,10 @@ def device(monkeypatch):
 
 @pytest.fixture(params=WAYS)
 def way(request, monkeypatch):
+    monkeypatch.delenv(awareness.VARIABLE, raising=False)
     aware, place = WAYS[request.param]
+    if aware == "1" and request.node.get_closest_marker("gpu") and not awareness.claimed().aware:
+        pytest.skip("this MPI takes no device pointers")
     monkeypatch.setenv(awareness.VARIABLE, aware)
     monkeypatch.setenv(staging.VARIABLE, place)
     return request.param
@@ -42,7 +50,7 @@ def total(comm, run, count, dtype=np.float32):
     return sum(numbers(rank, run, count, dtype) for rank in range(comm.size)).astype(dtype)
 
 
-@pytest.mark.parametrize("count", [0, 1, 1001, 40_000])
+@pytest.mark.parametrize("count", [0, 1, 10_001])
 @pytest.mark.parametrize("algorithm", SCHEDULES)
 def test_every_schedule_waits_for_the_queues_and_no_more(comm, device, way, algorithm, count):
     """Contributions are still queued when a run begins, and the result is read without waiting for it."""
@@ -58,7 +66,7 @@ def test_every_schedule_waits_for_the_queues_and_no_more(comm, device, way, algo
         (in_place if run % 2 else in_place.start().wait)()
         assert np.array_equal(device.get(mine), total(comm, run, count))
     if way == "aware" and comm.size > 1 and count > comm.size:
-        assert device.checked, "the double has seen no message"
+        assert device.checked is None or device.checked > 0, "the double has seen no message"
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64", "int32", "uint8", "bool", "complex64"])
@@ -80,23 +88,23 @@ def test_other_ways_of_execution_take_device_arrays_too(comm, device, way, algor
     for run in range(2):
         mine = device.write(numbers(comm.rank, run, 500).reshape(20, 25))
         result = ma.allreduce(comm, mine, algorithm=algorithm)
-        assert isinstance(result, DoubleArray)
+        assert isinstance(result, device.array_type)
         assert result.shape == (20, 25)
         assert np.array_equal(device.get(result).ravel(), total(comm, run, 500))
 
 
 @pytest.mark.parametrize("options", [
-    {"codec": "fp16"}, {"codec": "int8", "algorithm": "ring"}, {"codec": "topk:0.1", "error_feedback": True},
-    {"codec": "powersgd:2"}, {"reproducible": True}, {"digest": True}, {"digest": True, "algorithm": "ring"},
+    {"codec": "fp16"}, {"codec": "int8", "algorithm": "pairwise"}, {"codec": "topk:0.1", "error_feedback": True},
+    {"codec": "powersgd:2"}, {"reproducible": True}, {"digest": True}, {"digest": True, "algorithm": "shared"},
     {"op": ma.AVG}, {"op": lambda left, right: left + right, "algorithm": "binomial_tree"},
 ])  # fmt: skip
 def test_options_mean_the_same_as_on_the_host(comm, device, way, options):
     if options.get("error_feedback"):
         options = {**options, "error_feedback": ma.ErrorFeedback(600)}
+    options = {"algorithm": "ring", **options}  # "auto" may choose another one on a device
     values = np.random.default_rng(comm.rank).standard_normal((20, 30)).astype(np.float32)
     again = {**options, "error_feedback": ma.ErrorFeedback(600)} if options.get("error_feedback") else options
-    if "op" in options and not isinstance(options["op"], ma.Operator) and way != "host":
-        options = {**options, "op": lambda left, right: DoubleArray(left.device, left.memory + right.memory)}
+    if "op" in options and not isinstance(options["op"], ma.Operator) and way != "host" and device.name[0] == "d":
         pytest.skip("the double's arrays cannot be added; CuPy's can")
     expected = ma.plan(comm, values, **again)
     made = ma.plan(comm, device.write(values), **options)
@@ -118,9 +126,9 @@ def test_plans_in_flight_together_and_a_thread_that_moves_them(comm, device, way
 
 def test_host_and_device_arrays_do_not_mix(comm, device):
     on_device, on_host = device.write(np.zeros(3, np.float32)), np.zeros(3, np.float32)
-    with pytest.raises(TypeError, match=r"recvbuf: is in host memory, but sendbuf in double:0; copy one"):
+    with pytest.raises(TypeError, match=rf"recvbuf: is in host memory, but sendbuf in {device.name}; copy one"):
         ma.plan(comm, on_device, on_host)
-    with pytest.raises(TypeError, match=r"recvbuf: is in double:0, but sendbuf in host memory; copy one"):
+    with pytest.raises(TypeError, match=rf"recvbuf: is in {device.name}, but sendbuf in host memory; copy one"):
         ma.allreduce(comm, on_host, on_device)
     with (
         pytest.raises(ma.DisagreementError, match="memory: 'host' on rank 0, but 'device'")
@@ -132,6 +140,8 @@ def test_host_and_device_arrays_do_not_mix(comm, device):
 
 
 def test_vendor_beside_computation_is_refused_where_it_would_crash(comm, device, monkeypatch):
+    if device.checked is None and not awareness.claimed().aware:
+        pytest.skip("this MPI takes no device pointers")
     monkeypatch.setenv(awareness.VARIABLE, "1")
     made = ma.plan(comm, device.write(numbers(comm.rank, 0, 100)), algorithm="vendor")
     if "Open MPI" in MPI.Get_library_version():
