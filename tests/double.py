@@ -9,6 +9,8 @@ import sys
 
 import numpy as np
 
+from mpi_allreduce.codecs import Packer
+from mpi_allreduce.codecs.device import DevicePacking
 from mpi_allreduce.memory.device import Device, Queue
 
 PROOF = "print('right')"
@@ -55,6 +57,7 @@ class DoubleArray:
     size = property(lambda self: self.memory.size)
     dtype = property(lambda self: self.memory.dtype)
     nbytes = property(lambda self: self.memory.nbytes)
+    itemsize = property(lambda self: self.memory.itemsize)
     flags = property(lambda self: self.memory.flags)
     strides = property(lambda self: self.memory.strides)
     ndim = property(lambda self: self.memory.ndim)
@@ -85,7 +88,7 @@ class DoubleArray:
         return {**interface, "version": 3, "strides": None}
 
 
-MESSAGES = {"progress", "__call__", "_run_among_others", "make"}  # functions that call MPI's to start one
+MESSAGES = {"progress", "__call__", "_run_among_others", "make", "call"}  # functions that call MPI's to start one
 
 
 class DoubleQueue(Queue):
@@ -102,6 +105,8 @@ class DoubleQueue(Queue):
 
     def run(self, function, *arguments, **keywords):
         everything = [*arguments, *keywords.values()]
+        for argument in arguments:  # lists of operands
+            everything += [part for _, part in argument] if isinstance(argument, list) else []
         touched = [a.memory for a in everything if isinstance(a, DoubleArray)]
         self.put(lambda: function(*arguments, **keywords), *touched)
 
@@ -110,6 +115,7 @@ class DoubleQueue(Queue):
 
     def download(self, target, source):
         assert target.nbytes == source.nbytes
+        self.device.crossed += source.nbytes
         self.put(lambda: np.copyto(target, source.memory), source.memory)
 
     def upload(self, target, source):
@@ -149,6 +155,27 @@ class DoubleQueue(Queue):
             function()
 
 
+class DoublePacking(DevicePacking):
+    """The host's, on the double's memory."""
+
+    def __init__(self, device, codec):
+        self.packer = Packer(codec, np.dtype(np.float32))
+
+    def encode(self, values, packet, flags, key):
+        self.packer.key = key
+        self.packer.encode(values.memory, packet.memory, 0, int(flags.memory[0]), contribution=True)
+        flags.memory[0] = packet.memory[0]
+
+    def combine(self, operands, out, flags):
+        plain = [(encoded, operand.memory) for encoded, operand in operands]
+        if len(plain) == 1:
+            self.packer.decode(plain[0][1], out.memory, 0)
+        else:
+            self.packer.combine(plain, out.memory, 0)
+        for encoded, memory in plain:
+            flags.memory[0] |= memory[0] if encoded else 0
+
+
 class Double(Device):
     """The device; ``user`` is the user's current queue."""
 
@@ -160,7 +187,8 @@ class Double(Device):
     def __init__(self):
         self.queues = []
         self.user = DoubleQueue(self)
-        self.checked = 0
+        self.checked = 0  # messages that started, and found their memory settled
+        self.crossed = 0  # bytes that went down to the host
 
     def array(self, given):
         return given

@@ -73,7 +73,7 @@ class Device(ABC):
     def array(self, given: object):
         """The device array of an object that has one, without a copy.
 
-        It must have ``shape``, ``size``, ``dtype``, ``nbytes``, slices, ``reshape``, ``view``, and
+        It must have ``shape``, ``size``, ``dtype``, ``itemsize``, ``nbytes``, slices, ``reshape``, ``view``, and
         ``__cuda_array_interface__``.
         """
 

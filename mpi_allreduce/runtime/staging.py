@@ -8,8 +8,10 @@ import numpy as np
 
 from ..algorithms import block_offset, names
 from ..codecs import Bound
+from ..codecs.device import device_packing
 from ..memory import StagedSpace
 from .execution import Execution, Task
+from .nonfinite import POLICIES
 from .progress import Progress
 from .vendor import is_native
 
@@ -23,15 +25,31 @@ def needs_host(task: Task) -> bool:
     """Whether a task on a device is reduced on the host.
 
     Schedules without a codec run on the device where MPI takes its pointers.  Where it does not, messages are staged in
-    any case; what is added where is a question of speed, and decided by measurement or MPI_ALLREDUCE_REDUCE_ON.
+    any case; what is added where is a question of speed, and decided by measurement or MPI_ALLREDUCE_REDUCE_ON.  With a
+    codec that the device has, numbers are encoded before they leave it.
     """
     if task.codec is not None:
-        return True
+        return not _encoded_on_device(task)
     if task.name == "nccl":
         return False
     if task.name.partition(":")[0] in names():
         return not task.aware and _reduce_on(task) == "host"
     return not (task.aware and task.name == "vendor" and is_native(task.receive.dtype, task.op))
+
+
+def _encoded_on_device(task: Task) -> bool:
+    """Whether the device has the codec, and nothing else that is asked for needs the host.
+
+    Then the bus carries what is encoded, whatever the host could add.
+    """
+    return (
+        os.environ.get(VARIABLE, "") != "host"
+        and task.name.partition(":")[0] in names()
+        and task.comm.size > 1
+        and task.feedback is None
+        and task.when_nonfinite is not POLICIES["skip"]
+        and device_packing(task.device, task.codec, task.receive.dtype) is not None
+    )
 
 
 def _reduce_on(task: Task) -> str:

@@ -4,9 +4,10 @@ import pytest
 
 from mpi_allreduce.__main__ import main
 from mpi_allreduce.bench import read
+from mpi_allreduce.codecs import device as codecs_of_devices
 from mpi_allreduce.memory import arrays
 from mpi_allreduce.runtime import awareness
-from tests.double import Double, has_device
+from tests.double import Double, DoublePacking, has_device
 
 pytestmark = pytest.mark.mpi
 
@@ -17,6 +18,7 @@ def test_cases_on_a_device_are_validated_and_recorded(comm, tmp_path, monkeypatc
     device = Double()
     monkeypatch.setattr(arrays, "local_device", lambda local_rank: device)
     monkeypatch.setattr(arrays, "cuda_device", lambda value: device)
+    monkeypatch.setattr(codecs_of_devices, "make_packing", DoublePacking)
     path = tmp_path / "d.h5"
     options = ["--algorithms", "ring,shared,vendor,nccl,auto", "--codecs", "none,fp16", "--sizes", "64,64K"]
     few = ["--passes", "1", "--repetitions", "2", "3", "--max-seconds", "5", "--out", str(path)]

@@ -9,9 +9,10 @@ import pytest
 from mpi4py import MPI
 
 import mpi_allreduce as ma
+from mpi_allreduce.codecs import device as codecs_of_devices
 from mpi_allreduce.memory import arrays
 from mpi_allreduce.runtime import awareness, staging
-from tests.double import Double, has_device, real_device
+from tests.double import Double, DoublePacking, has_device, real_device
 
 pytestmark = pytest.mark.mpi
 
@@ -28,6 +29,7 @@ def device(request, comm, monkeypatch):
         return real_device(comm.rank)
     device = Double()
     monkeypatch.setattr(arrays, "cuda_device", lambda value: device)
+    monkeypatch.setattr(codecs_of_devices, "make_packing", DoublePacking)
     return device
 
 
@@ -110,6 +112,29 @@ def test_options_mean_the_same_as_on_the_host(comm, device, way, options):
     made = ma.plan(comm, device.write(values), **options)
     for _ in range(2):
         assert device.get(made()).tobytes() == expected().tobytes()
+
+
+@pytest.mark.parametrize("codec", ["fp16", "bf16", "int8", "int8:block=100"])
+@pytest.mark.parametrize("algorithm", SCHEDULES)
+def test_a_codec_of_the_device_has_the_hosts_bits_and_its_packets_cross_the_bus(comm, device, way, algorithm, codec):
+    made = ma.plan(comm, device.write(np.zeros(5003, np.float32)), algorithm=algorithm, codec=codec)
+    values = np.zeros(5003, np.float32)
+    expected = ma.plan(comm, values, algorithm=algorithm, codec=codec)
+    for run in range(3):
+        values[:] = np.random.default_rng([run, comm.rank]).standard_normal(5003)
+        device.put(made.sendbuf, values)
+        before = getattr(device, "crossed", 0)
+        result = made() if run % 2 else made.start().wait()
+        crossed = getattr(device, "crossed", 0) - before
+        assert crossed <= {"aware": 0, "device": made.last_run.sent_bytes, "host": values.nbytes}[way] + 4 * 64, "flags"
+        result = device.get(result)
+        assert result.tobytes() == expected().tobytes()
+        assert made.last_run.sent_bytes == expected.last_run.sent_bytes
+    if comm.size > 1:
+        values[comm.rank] = np.nan if comm.rank == comm.size - 1 else 1
+        device.put(made.sendbuf, values)
+        with pytest.raises(ma.NonFiniteError, match="holds infinity or NaN"):
+            made()
 
 
 def test_plans_in_flight_together_and_a_thread_that_moves_them(comm, device, way):
