@@ -10,20 +10,16 @@ import pytest
 from mpi_allreduce.codecs import Packer, get_codec, packet_bytes
 from mpi_allreduce.codecs.cuda_code import CODE, FORMATS, ON_DEVICE, ON_HOST
 from mpi_allreduce.codecs.device import describe
+from tests.compiler import compiled, needs_compiler, pointer
 
-COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler")
+pytestmark = needs_compiler
 NAMES = ["fp16", "fp16:predivide=8", "bf16", "int8", "int8:block=100", "int8:block=32768"]
 KEY = 77
 
 
 @pytest.fixture(scope="module")
 def code(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("code")
-    (folder / "code.c").write_text(f"#include <math.h>\n{ON_HOST}\n{CODE}")
-    options = ["-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-Wall", "-Wno-unused-function", "-shared", "-fPIC"]
-    subprocess.run([COMPILER, *options, "-o", folder / "code.so", folder / "code.c", "-lm"], check=True)
-    return ctypes.CDLL(str(folder / "code.so"))
+    return compiled(tmp_path_factory.mktemp("code"), f"#include <math.h>\n{ON_HOST}\n{CODE}")
 
 
 STUBS = """
@@ -44,10 +40,6 @@ def test_what_a_device_gets_is_right_to_a_compiler_too(tmp_path):
     for name in FORMATS:
         assert f"encode_{name}(" in CODE
         assert f"COMBINE({name})" in CODE
-
-
-def pointer(array):
-    return None if array is None else array.ctypes.data_as(ctypes.c_void_p)
 
 
 def encode(code, codec, values, before=0):

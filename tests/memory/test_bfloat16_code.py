@@ -1,29 +1,15 @@
 """CUDA C without a device: the same text, compiled by a C compiler, gives the host's bits."""
 
 import ctypes
-import shutil
-import subprocess
 
 import numpy as np
 import pytest
 
 from mpi_allreduce.memory import BFLOAT16
 from mpi_allreduce.memory.cuda_code import BFLOAT16_CODE, BFLOAT16_OPERATIONS
+from tests.compiler import compiled, needs_compiler, pointer
 
-COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler")
-
-
-def compiled(folder, text):
-    source, library = folder / "code.c", folder / "code.so"
-    source.write_text("#define __device__\n" + text)
-    options = ["-O1", "-ffp-contract=off", "-Wall", "-Werror", "-Wno-unused-function", "-shared", "-fPIC"]
-    subprocess.run([COMPILER, *options, "-o", library, source], check=True)
-    return ctypes.CDLL(str(library))
-
-
-def pointer(array):
-    return array.ctypes.data_as(ctypes.c_void_p)
+pytestmark = needs_compiler
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +20,7 @@ def operations(tmp_path_factory):
         f" c[i] = bfloat16_bits({expression}); }} }}\n"
         for name, expression in BFLOAT16_OPERATIONS.items()
     )
-    return compiled(tmp_path_factory.mktemp("code"), BFLOAT16_CODE + loops)
+    return compiled(tmp_path_factory.mktemp("code"), "#define __device__\n" + BFLOAT16_CODE + loops)
 
 
 @pytest.mark.parametrize("name", BFLOAT16_OPERATIONS)
