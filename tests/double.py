@@ -45,9 +45,7 @@ def has_device():
 
 
 class DoubleArray:
-    """A contiguous array of the device."""
-
-    __array_ufunc__ = None
+    """A contiguous array of the device; what the user does with it is put into the user's queue."""
 
     def __init__(self, device, memory):
         self.device = device
@@ -73,6 +71,20 @@ class DoubleArray:
 
     def __getitem__(self, part):
         return DoubleArray(self.device, self.memory[part])
+
+    def __setitem__(self, part, values):
+        values = values.memory if isinstance(values, DoubleArray) else np.array(values)
+        self.device.user.put(lambda: self.memory.__setitem__(part, values), self.memory)
+
+    def __array_ufunc__(self, ufunc, method, *inputs, out):
+        plain = [x.memory if isinstance(x, DoubleArray) else x for x in inputs]
+        self.device.user.put(lambda: ufunc(*plain, out=out[0].memory), out[0].memory)
+        return out[0]
+
+    def copy(self):
+        made = self.device.empty(self.size, self.dtype).reshape(self.shape)
+        made[...] = self
+        return made
 
     def __array__(self, *_, **__):
         raise AssertionError("NumPy was given memory of the device")

@@ -7,8 +7,7 @@ import numpy as np
 from mpi4py import MPI
 
 from ..codecs import NONE, ErrorFeedback
-from ..memory import SUM
-from ..memory.host import allocate
+from ..memory import SUM, allocate, arrays
 from ..runtime import Plan, plan, progress_thread
 from .buckets import BUCKET_BYTES, FIRST_BYTES, Bucket, by_bytes, by_layers
 from .capability import probe_progress
@@ -26,7 +25,8 @@ class GradientSync:
     ----------
     comm : Intracomm
     parameters : mapping of str to array or shape
-        In the order of the forward pass; gradients are expected the other way round.  The same on all ranks.
+        In the order of the forward pass; gradients are expected the other way round.  The same on all ranks.  If they
+        are arrays on a CUDA device, gradients are expected there, and buckets are made there.
     dtype : dtype
         Of the gradients: float32 or float64.
     bucket_bytes, first_bucket_bytes : int
@@ -95,6 +95,10 @@ class GradientSync:
         self.shapes = {name: tuple(getattr(p, "shape", p)) for name, p in parameters.items()}
         if not self.shapes:
             raise ValueError("parameters: there are none")
+        on_device = [p for p in parameters.values() if arrays.is_cuda(p)]
+        if 0 < len(on_device) < len(parameters):
+            raise TypeError("parameters: some are on a CUDA device, others are not; give shapes, or all on one side")
+        self._empty = arrays.cuda_device(on_device[0]).empty if on_device else allocate
         self.comm = comm
         self.dtype = np.dtype(dtype)
         self.average = average
@@ -141,7 +145,7 @@ class GradientSync:
         if name in self._filled:
             np.add(view, gradient, out=view)
         else:
-            np.copyto(view, gradient)
+            view[...] = gradient
         self.ready(name)
 
     def ready(self, name: str) -> None:
@@ -269,7 +273,7 @@ class GradientSync:
             self.buckets = by_bytes(self.counts, order, self.dtype.itemsize, limit, first)
         else:
             self.buckets = by_layers(self.counts, order, layers)
-        self._memory = [allocate(bucket.count, self.dtype) for bucket in self.buckets]
+        self._memory = [self._empty(bucket.count, self.dtype) for bucket in self.buckets]
         self._bucket_of = {name: i for i, bucket in enumerate(self.buckets) for name in bucket.names}
         places = [bucket.places for bucket in self.buckets]
         self.gradients = {
