@@ -12,7 +12,7 @@ from ..memory import SUM, Scratch
 from .compressed import settle
 from .execution import Execution, Tally, Task
 from .progress import Progress
-from .staged import Staged
+from .stages import InStages
 
 __all__ = ["bind_lowrank"]
 
@@ -25,7 +25,7 @@ def bind_lowrank(task: Task, bind: Callable[[Task], Execution]) -> Execution:
     return LowRank(task, bind)
 
 
-class LowRank(Staged):
+class LowRank(InStages):
     """Multiply, allreduce, make orthonormal, multiply, allreduce, multiply."""
 
     def __init__(self, task: Task, bind: Callable[[Task], Execution]):

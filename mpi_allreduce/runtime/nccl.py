@@ -1,5 +1,7 @@
 """NCCL's allreduce behind the interface of a plan, to be compared with; CuPy brings it."""
 
+import warnings
+
 import numpy as np
 from mpi4py import MPI
 
@@ -42,13 +44,8 @@ def bind_nccl(task: Task) -> Execution:
 
 def make_communicator(comm: MPI.Intracomm, device):
     """NCCL's communicator for these ranks and their devices; collective."""
-    try:
-        from cupy.cuda import nccl
-
-        own = (MPI.Get_processor_name(), device.identity)
-        problem = ""
-    except (ImportError, AttributeError) as error:
-        own, problem = None, f"CuPy has no NCCL here: {error}"
+    nccl, problem = _nccl()
+    own = "" if problem else (MPI.Get_processor_name(), device.identity)
     everybody = comm.allgather((own, problem))
     problem = next((text for _, text in everybody if text), "")
     if not problem and len({place for place, _ in everybody}) < comm.size:
@@ -57,6 +54,19 @@ def make_communicator(comm: MPI.Intracomm, device):
         raise UnsupportedError(f"nccl: {problem}")
     identity = comm.bcast(nccl.get_unique_id() if comm.rank == 0 else None)
     return nccl.NcclCommunicator(comm.size, identity, comm.rank)
+
+
+def _nccl():
+    """CuPy's module, or why there is none."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a missing library, which is told below
+            from cupy.cuda import nccl
+    except ImportError as error:
+        return None, f"CuPy has no NCCL here: {error}"
+    if not nccl.available:
+        return None, 'CuPy has no NCCL here: its library is missing; pip install "nvidia-nccl-cu12" (or -cu13)'
+    return nccl, ""
 
 
 class _Nccl(Execution):

@@ -8,7 +8,7 @@ import numpy as np
 from ..memory import MAX, SUM, Operator, Scratch
 from .execution import Execution, Task
 from .progress import Progress
-from .staged import Staged
+from .stages import InStages
 
 __all__ = ["bind_reproducible", "check_reproducible"]
 
@@ -82,7 +82,7 @@ def bind_reproducible(task: Task, bind: Callable[[Task], Execution]) -> Executio
     return Reproducible(task, bind)
 
 
-class Reproducible(Staged):
+class Reproducible(InStages):
     """Encode, allreduce, encode, allreduce, decode."""
 
     def __init__(self, task: Task, bind: Callable[[Task], Execution]):

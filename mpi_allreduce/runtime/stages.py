@@ -7,10 +7,10 @@ from .execution import Execution
 from .nodes import OnNode
 from .progress import Progress
 
-__all__ = ["Staged"]
+__all__ = ["InStages"]
 
 
-class Staged(Execution):
+class InStages(Execution):
     """Allreduces that follow each other.
 
     Parameters
