@@ -15,7 +15,7 @@ import matplotlib.pyplot as plt
 
 from mpi_allreduce.bench import read, read_launches
 from mpi_allreduce.bench.heading import heading
-from mpi_allreduce.bench.settings import format_bytes
+from mpi_allreduce.units import format_bytes
 
 # Okabe and Ito's colours, told apart by the colour-blind; markers tell them apart in grey.
 STYLES = ["#0072B2 o", "#E69F00 s", "#009E73 ^", "#D55E00 v", "#CC79A7 D", "#56B4E9 P", "#9A8700 X", "#555555 *"]

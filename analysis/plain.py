@@ -13,8 +13,8 @@ import numpy as np
 from mpi4py import MPI
 
 from mpi_allreduce import plan
-from mpi_allreduce.bench.settings import format_bytes, parse_bytes
 from mpi_allreduce.runtime import is_vendor
+from mpi_allreduce.units import format_bytes, parse_bytes
 
 SECONDS = 15.0  # for each size
 ALGORITHMS = ("recursive_doubling", "rabenseifner", "ring", "circulant", "shared", "auto", "vendor")

@@ -8,7 +8,7 @@ default's did not take effect, or is what the library chooses anyway.  It needs 
 import sys
 
 from mpi_allreduce.bench import read, read_launches
-from mpi_allreduce.bench.settings import format_bytes
+from mpi_allreduce.units import format_bytes
 
 
 def main(paths: list[str]) -> None:

@@ -9,7 +9,7 @@ import mpi_allreduce
 
 HOUSE = Path(mpi_allreduce.__file__).parent
 FLOORS = [
-    {"errors", "library", "screen"},
+    {"errors", "library", "screen", "units"},
     {"algorithms", "memory"},
     {"codecs", "simulate", "decisions"},
     {"runtime"},

@@ -53,11 +53,12 @@ class Algorithm:
     def schedule(self, rank: int, size: int) -> list[Round]:
         """The rounds of one rank, block numbers within 0 .. B-1."""
         blocks = self.blocks(size)
-        rounds = []
+        return [tuple(exchange.modulo(blocks) for exchange in exchanges) for exchanges in self.rounds(rank, size)]
+
+    def rounds(self, rank: int, size: int) -> Iterator[Round]:
+        """The same one by one, block numbers being meant modulo B: for thousands of ranks at once."""
         for step in self.generate(rank, size, *self._values):
-            exchanges = (step,) if isinstance(step, Exchange) else step
-            rounds.append(tuple(exchange.modulo(blocks) for exchange in exchanges))
-        return rounds
+            yield (step,) if isinstance(step, Exchange) else step
 
     @property
     def symbols(self) -> dict[str, int]:

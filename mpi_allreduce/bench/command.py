@@ -11,9 +11,10 @@ from ..codecs import NONE, codec_names
 from ..errors import UsageError
 from ..memory import OPERATORS, dtype_named
 from ..screen import console
+from ..units import parse_rate, parse_sizes
 from .heading import heading
 from .records import pool, read, read_launches
-from .settings import MEMORIES, MODES, Settings, parse_rate, parse_sizes
+from .settings import MEMORIES, MODES, Settings
 from .skew import PATTERNS
 from .table import WIDTH, print_rows
 

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..codecs import NONE
-from .settings import format_bytes
+from ..units import format_bytes
 
 __all__ = ["WIDTH", "closing_lines", "codec_table", "print_rows", "ratio_tables", "results_table"]
 

@@ -5,10 +5,10 @@ from dataclasses import fields, replace
 from datetime import datetime
 from pathlib import Path
 
-from ..bench.settings import parse_sizes
 from ..codecs import NONE
 from ..errors import UsageError
 from ..screen import console
+from ..units import parse_sizes
 
 __all__ = ["add_overlap", "add_train"]
 

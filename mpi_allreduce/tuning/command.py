@@ -57,8 +57,8 @@ def _tune(args: argparse.Namespace) -> int:
 
 
 def _rows(entry) -> Table:
-    from ..bench.settings import format_bytes
     from ..decisions.table import TIE
+    from ..units import format_bytes
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name, justify in (("size", "right"), ("choice", "left"), ("next best", "left"), ("", "left")):

@@ -8,9 +8,10 @@ import pytest
 
 from mpi_allreduce.bench.binding import core_for
 from mpi_allreduce.bench.passes import MOST_PASSES, Passes
-from mpi_allreduce.bench.settings import Settings, all_cases, format_bytes, parse_bytes, parse_rate, parse_sizes
+from mpi_allreduce.bench.settings import Settings, all_cases
 from mpi_allreduce.bench.skew import Skew
 from mpi_allreduce.memory import dtype_named
+from mpi_allreduce.units import format_bytes, parse_bytes, parse_rate, parse_sizes
 
 
 @pytest.mark.parametrize(
