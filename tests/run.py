@@ -15,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 
 GROUPS = ["serial", "1", "2", "3", "4", "5", "8"]
-NARROW = [  # what more than four ranks would only repeat, at the price of minutes
+NARROW = [  # what more than three ranks would only repeat, at the price of minutes
     "tests/bench", "tests/runtime/test_device.py", "tests/overlap/test_driver.py", "tests/overlap/test_capability.py",
 ]  # fmt: skip
 LIMIT = 560  # seconds for one group; a hang ends earlier, by faulthandler
@@ -39,7 +39,7 @@ def run_group(group: str, options: list[str]) -> tuple[str, Counter, float, int]
     if group == "serial":
         command = [*pytest, "-m", "not mpi", f"--junit-xml={RESULTS / 'serial.xml'}"]
     else:
-        ignored = [f"--ignore={path}" for path in NARROW] if int(group) > 4 else []
+        ignored = [f"--ignore={path}" for path in NARROW] if int(group) > 3 else []
         command = ["mpirun", "-n", group, *pytest, *ignored, "--only-mpi", "-m", "mpi"]
     environment = {
         **os.environ,
