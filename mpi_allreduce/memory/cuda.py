@@ -93,7 +93,11 @@ def _device(number: int) -> "CudaDevice":
 def _as_cupy(given: object) -> "cupy.ndarray":
     if isinstance(given, cupy.ndarray):
         return given
-    return cupy.asarray(given) if hasattr(given, "__cuda_array_interface__") else cupy.from_dlpack(given)
+    try:
+        _ = given.__cuda_array_interface__
+    except (AttributeError, TypeError):  # PyTorch's bfloat16 has none
+        return cupy.from_dlpack(given)
+    return cupy.asarray(given)
 
 
 class CudaDevice(Device):
@@ -200,10 +204,10 @@ class _Stream(Queue):
         target.data.copy_from_device_async(source.data, source.nbytes, self._stream)
 
     def download(self, target, source):
-        source.data.copy_to_host_async(target.ctypes.data_as_parameter, source.nbytes, self._stream)
+        source.data.copy_to_host_async(target.ctypes.data, source.nbytes, self._stream)
 
     def upload(self, target, source):
-        target.data.copy_from_host_async(source.ctypes.data_as_parameter, target.nbytes, self._stream)
+        target.data.copy_from_host_async(source.ctypes.data, target.nbytes, self._stream)
 
     def follow_user(self):
         with self._device:

@@ -17,7 +17,10 @@ VARIABLE = "MPI_ALLREDUCE_CUDA_AWARE"
 PROOF_SECONDS = 60
 _QUERIES = ("MPIX_Query_cuda_support", "MPIX_Query_hip_support", "MPIX_Query_ze_support")
 _SWITCHES = {"MPICH_GPU_SUPPORT_ENABLED": "Cray MPICH", "I_MPI_OFFLOAD": "Intel MPI", "MV2_USE_CUDA": "MVAPICH2"}
-_LAUNCHED = ("PMI", "PMIX", "OMPI_", "PRTE", "HYDRA", "MPIR_", "I_MPI_HYDRA", "PALS", "SLURM", "MPIEXEC", "MPI_LOCAL")
+_LAUNCHED = (  # by which a process knows that it is one of several ranks
+    "PMI", "PRTE", "OMPI_COMM", "OMPI_UNIVERSE", "OMPI_APP", "OMPI_NUM", "OMPI_FIRST", "OMPI_FILE", "HYDRA",
+    "I_MPI_HYDRA", "I_MPI_PMI", "MPI_LOCAL", "MPIEXEC", "PALS", "SLURM",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

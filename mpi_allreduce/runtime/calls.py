@@ -104,8 +104,8 @@ def allreduce(
 
     Notes
     -----
-    On a device the call comes behind what the caller's current stream holds, and what is put into the current stream
-    later comes behind it: nothing has to be synchronised.  The host returns when all messages are over; the last
+    On a device the call comes behind what the caller's current stream holds (CuPy's; PyTorch's default stream is the
+    same), and what is put into the current stream later comes behind it: nothing has to be synchronised.  The host returns when all messages are over; the last
     additions may still be under way on the device.
 
     The plan behind a call is kept and found again by the addresses of the buffers: up to 64 per communicator, with up
@@ -185,7 +185,7 @@ def _new_like(sendbuf: object):
     try:
         device = arrays.cuda_device(sendbuf)
         array = device.array(sendbuf)
-    except (ImportError, RuntimeError):
+    except (ImportError, RuntimeError, TypeError):
         return None
     return device.empty(array.size, array.dtype).reshape(array.shape)
 
@@ -194,10 +194,10 @@ def _key(sendbuf, recvbuf, op, algorithm, extra: tuple) -> tuple | None:
     """Equal for calls that the same plan can serve: what was checked once for a key need not be checked again."""
     operator = op.handle if isinstance(op, MPI.Op) else op
     options = tuple(option.identity if isinstance(option, Residual) else option for option in extra)
-    key = (_identity(sendbuf), _identity(recvbuf), operator, algorithm, options)
     try:
+        key = (_identity(sendbuf), _identity(recvbuf), operator, algorithm, options)
         hash(key)
-    except TypeError:
+    except (TypeError, RuntimeError):  # no hash; or a tensor that will not say where it is
         return None
     return key
 
