@@ -105,8 +105,8 @@ def allreduce(
     Notes
     -----
     On a device the call comes behind what the caller's current stream holds (CuPy's; PyTorch's default stream is the
-    same), and what is put into the current stream later comes behind it: nothing has to be synchronised.  The host returns when all messages are over; the last
-    additions may still be under way on the device.
+    same), and what is put into the current stream later comes behind it: nothing has to be synchronised.  The host
+    returns when all messages are over; the last additions may still be under way on the device.
 
     The plan behind a call is kept and found again by the addresses of the buffers: up to 64 per communicator, with up
     to 16 MiB of scratch memory among them.  The buffers themselves are not kept alive; what a function given as ``op``
