@@ -49,15 +49,20 @@ def find_awareness(comm: MPI.Intracomm, node: MPI.Intracomm, device: Device) -> 
         All ranks, and those on this node: one of them sends itself a message in a process of its own, which may crash.
     device : Device
     """
-    mine = claimed()
-    if mine.aware and not _decided():
-        mine = node.bcast(prove(device) if node.rank == 0 else None)
-    every = comm.allgather(mine)
+    said = comm.allgather((claimed(), bool(_decided())))
+    verdict = _together([found for found, _ in said])
+    if verdict.aware and not all(decided for _, decided in said):
+        verdict = _together(comm.allgather(node.bcast(prove(device) if node.rank == 0 else None)))
+    return verdict
+
+
+def _together(every: list[Awareness]) -> Awareness:
+    """One doubt is enough."""
     doubts = [(rank, found) for rank, found in enumerate(every) if not found.aware]
     if not doubts:
         return every[0]
     rank, found = doubts[0]
-    return found if len(doubts) == comm.size else Awareness(False, f"on rank {rank}: {found.reason}")
+    return found if len(doubts) == len(every) else Awareness(False, f"on rank {rank}: {found.reason}")
 
 
 def claimed() -> Awareness:

@@ -207,6 +207,13 @@ def test_no_wheel_is_aware_and_the_environment_decides(comm, device, monkeypatch
     monkeypatch.setenv(awareness.VARIABLE, "1" if comm.rank else "0")
     found = awareness.find_awareness(comm, comm, device)
     assert not found.aware, "all ranks must be"
+    monkeypatch.setattr(awareness, "claimed", lambda: awareness.Awareness(True, "it says so"))
+    if comm.rank:
+        monkeypatch.setenv(awareness.VARIABLE, "1")
+    else:
+        monkeypatch.delenv(awareness.VARIABLE)
+    assert awareness.find_awareness(comm, comm, device).aware, "some ranks decided, others proved: nobody hangs"
+    monkeypatch.undo()
     monkeypatch.setenv(awareness.VARIABLE, "yes")
     with pytest.raises(ValueError, match="MPI_ALLREDUCE_CUDA_AWARE: expected 0 or 1, got 'yes'"):
         awareness.claimed()
