@@ -206,7 +206,7 @@ class GradientSync:
             for memory in self._memory:
                 np.divide(memory, memory.dtype.type(divisor), out=memory)
         self.timeline.add(self.step, "done")
-        self.timeline.sort()
+        self.timeline.end_step()
         order = list(self._ready)
         self.step += 1
         result = dict(self.gradients)

@@ -11,6 +11,9 @@ import numpy as np
 __all__ = ["Event", "Timeline", "chrome_trace"]
 
 
+MOST_EVENTS = 1 << 17
+
+
 class Event(NamedTuple):
     """Something that happened.
 
@@ -40,19 +43,25 @@ class Timeline:
 
     events: list[Event] = field(default_factory=list)
     origin: float = 0.0
+    _settled: int = 0  # events of steps that are done
 
     def begin(self) -> None:
         """Forget all; time counts from now."""
         self.events.clear()
+        self._settled = 0
         self.origin = perf_counter()
 
     def add(self, step: int, kind: str, bucket: int = -1, name: str = "", seconds: float | None = None) -> None:
         """Note what happens now, or is known only now to have happened at ``seconds``."""
         self.events.append(Event(step, kind, bucket, name, perf_counter() if seconds is None else seconds))
 
-    def sort(self) -> None:
-        """Put what became known late in its place."""
-        self.events.sort(key=lambda event: event.seconds)
+    def end_step(self) -> None:
+        """Put what became known late in its place; of very many steps the oldest are forgotten."""
+        step = self.events[self._settled :]
+        self.events[self._settled :] = sorted(step, key=lambda event: event.seconds)
+        if len(self.events) > MOST_EVENTS:
+            del self.events[: MOST_EVENTS // 2]
+        self._settled = len(self.events)
 
     def exposed_seconds(self, step: int) -> float:
         """How long the rank waited at the end of a step: communication that nothing hid."""

@@ -245,7 +245,7 @@ class Trainer:
             pending.gradients = sync.wait()
             self._sent += sync.sent_bytes()
             self._exposed += sync.timeline.exposed_seconds(sync.step - 1)
-            sync.timeline.events.clear()
+            sync.timeline.begin()
         return pending.gradients
 
     def _update(self, gradients: dict[str, np.ndarray]) -> None:

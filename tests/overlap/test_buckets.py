@@ -34,6 +34,20 @@ def test_every_parameter_is_in_one_bucket_in_order_and_none_is_larger_than_it_mu
     assert [name for bucket in by_layers(counts, list(counts), layers) for name in bucket.names] == list(counts)
 
 
+def test_a_timeline_orders_each_step_and_forgets_the_oldest_of_very_many(monkeypatch):
+    monkeypatch.setattr("mpi_allreduce.overlap.timeline.MOST_EVENTS", 10)
+    timeline = Timeline()
+    timeline.begin()
+    for step in range(9):
+        for seconds in (2, 1):
+            timeline.add(step, "end", 0, seconds=10 * step + seconds)
+        timeline.end_step()
+        seconds = [event.seconds for event in timeline.events]
+        assert seconds == sorted(seconds)
+        assert len(seconds) <= 12
+        assert timeline.events[-1].step == step
+
+
 def test_a_trace_has_a_process_for_each_rank_and_a_bar_for_each_bucket():
     timeline = Timeline()
     timeline.begin()
