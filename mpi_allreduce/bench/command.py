@@ -70,6 +70,7 @@ def add_bench(commands) -> None:
     how("--buffers", default=0, type=int, metavar="N", help="pairs to rotate among; 0: beyond the cache, or 16")
     how("--ci", default=3.0, type=float, metavar="PERCENT", help="half-width of the 95%% interval that is good enough")
     how("--max-seconds", default=60.0, type=float, metavar="S", help="for all cases together")
+    how("--probe-seconds", default=2.0, type=float, metavar="S", help="for round trips and additions, which fit reads")
     how("--passes", default=6, type=int, metavar="N", help="visits to each case, spread over the run")
     how("--repetitions", default=(5, 1_000), nargs=2, type=int, metavar=("MIN", "MAX"), help="bounds for each visit")
     how("--no-bind", action="store_true", help="do not bind ranks to cores where the launcher did not")
@@ -168,6 +169,7 @@ def _settings(args: argparse.Namespace) -> Settings:
         stall_seconds=args.stall_seconds,
         line_rate=args.line_rate,
         codecs=_codecs(args.codecs),
+        probe_seconds=args.probe_seconds,
         memory=args.memory,
     )
 

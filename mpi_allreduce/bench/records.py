@@ -7,6 +7,9 @@ Layout, version 1::
         environment          string, JSON: see environment.describe
         environment-2 ...    the same for each time that the launch was resumed
         settings             string, JSON: see settings.Settings
+        probes/001           one group for each elementary operation (none in records of older versions); attributes:
+                             kind, place, bytes, messages, delay (see probes.Probe)
+            seconds          float64 [repetition]
         visits/00001         one group for each visit of a case, numbered as they were made (the order is shuffled)
             attributes       the case: algorithm, bytes, count, dtype, op, codec, memory, mode, skew, data, in_place,
                              ranks, buffers; pass (from 0); wrong, error, identical, repeatable (see
@@ -36,7 +39,7 @@ import os
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -46,7 +49,7 @@ import numpy as np
 
 from .statistics import completion, summarise
 
-__all__ = ["FORMAT", "VERSION", "Recorder", "extend", "pool", "read", "read_launches"]
+__all__ = ["FORMAT", "VERSION", "Recorder", "extend", "pool", "read", "read_launches", "read_probes"]
 
 FORMAT = "mpi_allreduce.bench"
 VERSION = 1
@@ -130,6 +133,18 @@ class Recorder:
         self._pending.append(write)
         if self._cost < CHEAP_SECONDS or time.monotonic() - self._flushed > FLUSH_RATIO * self._cost:
             self.flush()
+
+    def add_probes(self, probes: Iterable[object]) -> None:
+        """Keep what was measured beside the cases: a sequence of :class:`~mpi_allreduce.bench.probes.Probe`."""
+
+        def write(file: h5py.File) -> None:
+            for number, probe in enumerate(probes, 1):
+                attributes = asdict(probe)
+                group = file.create_group(f"{self.launch}/probes/{number:03d}")
+                group["seconds"] = attributes.pop("seconds")
+                group.attrs.update(attributes)
+
+        self._pending.append(write)
 
     def flush(self) -> None:
         """Bring what is pending to the file."""
@@ -234,6 +249,18 @@ def read_launches(path: str | Path) -> dict[str, dict[str, object]]:
             }
             for name in _launches(file)
             for group in [file[name]]
+        }
+
+
+def read_probes(path: str | Path) -> dict[str, list[dict[str, object]]]:
+    """Per launch: the elementary operations that were timed, as flat dicts with ``seconds`` an array."""
+    with _opened(path) as file:
+        return {
+            name: [
+                {**{key: _plain(value) for key, value in group.attrs.items()}, "seconds": group["seconds"][()]}
+                for group in file[name].get("probes", {}).values()
+            ]
+            for name in _launches(file)
         }
 
 

@@ -33,6 +33,7 @@ from .heading import heading
 from .inputs import Arena, rotation, stride
 from .interruption import StopRequest, Watchdog
 from .passes import MOST_PASSES, Passes
+from .probes import measure_probes
 from .progress import progress
 from .records import Recorder, read, read_launches
 from .settings import Case, Settings, all_cases
@@ -82,6 +83,7 @@ def check_settings(settings: Settings) -> None:
         ("buffers", settings.buffers >= 0, "0 or more"),
         ("ci", settings.ci > 0, "more than 0"),
         ("max_seconds", 0 < settings.max_seconds < inf, "more than 0"),
+        ("probe_seconds", 0 <= settings.probe_seconds < inf, "0 or more"),
         ("seed", settings.seed >= 0, "0 or more"),
         ("stall_seconds", settings.stall_seconds > 0, "more than 0"),
         ("passes", 1 <= settings.passes <= MOST_PASSES, f"1 to {MOST_PASSES}"),
@@ -133,6 +135,10 @@ def run(settings: Settings, out: Path, comm: MPI.Intracomm = MPI.COMM_WORLD, res
         launch = _Launch(settings, comm, binding, stop)
         report = _together(comm, lambda: _Report(settings, out, launch, resume) if comm.rank == 0 else None)
         watchdog.rescue = report.recorder.flush if report else None
+        if settings.probe_seconds and not resume:
+            probes = measure_probes(comm, settings.probe_seconds)
+            if report:
+                report.recorder.add_probes(probes)
         wrong = False
         while visit := comm.bcast(report.next_visit() if report else None):
             watchdog.finished(str(visit[0]))

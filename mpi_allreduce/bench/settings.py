@@ -74,6 +74,8 @@ class Settings:
     line_rate : float
         Bits per second of a link, to compare bus bandwidth with; 0 if unknown.
     codecs : tuple of str
+    probe_seconds : float
+        For round trips, exchanges and additions before the cases (see :mod:`.probes`); 0 leaves them out.
     memory : str
         ``host``, or ``device``: each rank's CUDA device.
     """
@@ -97,6 +99,7 @@ class Settings:
     stall_seconds: float = 300.0
     line_rate: float = 0.0
     codecs: tuple[str, ...] = (NONE,)
+    probe_seconds: float = 2.0
     memory: str = "host"
 
     def as_dict(self) -> dict[str, object]:

@@ -14,6 +14,7 @@ QUICK = Settings(
     sizes=(4, 100_000),
     dtype=np.dtype("f4"),
     max_seconds=1.0,
+    probe_seconds=0.0,
     passes=1,
     repetitions=(3, 20),
     codecs=("none", "fp16", "int8", "randomk:0.1", "threshold:0.01", "powersgd:2"),

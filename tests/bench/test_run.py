@@ -19,6 +19,7 @@ QUICK = Settings(
     sizes=(4, 1000, 70_000),
     dtype=np.dtype("f4"),
     max_seconds=1.0,
+    probe_seconds=0.0,
     passes=2,
     repetitions=(5, 50),
 )
