@@ -21,9 +21,10 @@ PACKAGES = {
     "ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "sysctl": "procps",
     "slurmctld": "slurmctld", "slurmd": "slurmd", "scontrol": "slurm-client", "munged": "munge",
 }  # fmt: skip
-# What may pass a link at once after a pause; so messages up to about this size seem faster than the rate.
-BURST_SECONDS = 0.005
-BURST_BYTES = 64 << 10
+# What may pass a link at once after a pause; so messages up to about this size seem faster than the rate.  Small, as
+# in trees each link pauses in every other round; but some packets, and what a core can hand over at high rates.
+BURST_SECONDS = 0.0005
+BURST_BYTES = (6 << 10, 64 << 10)
 # What TCP does in a lossy wide-area network and no cluster's fabric does: shrink a connection's window once it was
 # idle, so that algorithms that come back to a peer (circulant at 4 MiB and more) lose up to a third; and pace by a
 # model of the path, which two-way traffic on one link upsets.  It is set in the hosts' own namespaces only.
@@ -64,7 +65,8 @@ def make_hosts(lab: dict) -> None:
     sh(f"ip link add {BRIDGE} type bridge")
     sh(f"ip addr add {HEAD}/24 dev {BRIDGE}")
     sh(f"ip link set {BRIDGE} up")
-    burst = min(round(bits_per_second(lab["rate"]) / 8 * BURST_SECONDS), BURST_BYTES)
+    fewest, most = BURST_BYTES
+    burst = min(max(round(bits_per_second(lab["rate"]) / 8 * BURST_SECONDS), fewest), most)
     bucket = f"root tbf rate {lab['rate']} burst {burst} limit 16mb"  # drops nothing, like a cluster's fabric
     for host in names:
         space, link = PREFIX + host, f"malab-{host}"
