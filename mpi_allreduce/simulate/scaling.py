@@ -8,6 +8,7 @@ from ..algorithms import fitted, get, names
 from ..errors import UsageError
 from ..screen import console
 from ..units import format_bytes, parse_sizes
+from .claims import Run, fastest, textbook
 from .clock import Simulated, simulate
 from .goal import goal
 from .machine import Machine
@@ -58,6 +59,8 @@ def _simulate(args: argparse.Namespace) -> int:
     tables = _Tables(args, machine, chosen, ranks)
     for nbytes in sizes:
         tables.size(nbytes)
+    tables.crossings()
+    tables.claims()
     return 0
 
 
@@ -75,6 +78,7 @@ class _Tables:
 
     def __init__(self, args: argparse.Namespace, machine: Machine, chosen: list[str], ranks: tuple[int, ...]):
         self.args, self.machine, self.chosen, self.ranks = args, machine, chosen, ranks
+        self.found: dict[Run, Simulated] = {}
         self.screen = console(40 + 11 * len(ranks))
         added = f"{1e-9 / machine.gamma:.3g} GB/s reduced" if machine.gamma else "reductions for nothing"
         self.say(
@@ -89,6 +93,7 @@ class _Tables:
         """All algorithms on all numbers of ranks; the fastest is marked."""
         started = perf_counter()
         found = {(name, p): self._one(name, p, nbytes) for p in self.ranks for name in self.chosen}
+        self.found |= {(*case, nbytes): result for case, result in found.items()}
         best = {p: min(found[name, p].seconds for name in self.chosen) for p in self.ranks}
         self.say(f"\n{format_bytes(nbytes)}, milliseconds (* the fastest)\n{'ranks':24}" + _cells(map(str, self.ranks)))
         for name in self.chosen:
@@ -96,6 +101,37 @@ class _Tables:
             self.say(f"{name:24}" + _cells(f"{s * 1e3:.4g}{'*' if s == least else ' '}" for s, least in times))
         self._loads({name: found[name, self.ranks[-1]] for name in self.chosen}, nbytes)
         self.say(f"({perf_counter() - started:.1f} s of simulation)")
+
+    def crossings(self) -> None:
+        """Which algorithm is the fastest from which size on."""
+        sizes = sorted({size for *_, size in self.found})
+        if len(sizes) < 2 or len(self.chosen) < 2:
+            return
+        self.say(f"\nFastest by size, {format_bytes(sizes[0])} to {format_bytes(sizes[-1])} (straight lines between)")
+        for p in self.ranks:
+            first, *others = fastest(self.found, self.chosen, p, sizes)
+            self.say(f"{p:6d} ranks: {first[0]}" + "".join(f", from {_about(n)} {name}" for name, n in others))
+
+    def claims(self) -> None:
+        """Tree against ring, and who carries the load."""
+        sizes = sorted({size for *_, size in self.found})
+        claims = textbook(self.found, self.chosen, self.ranks, sizes)
+        if not claims:
+            return
+        small, large = format_bytes(sizes[0]), format_bytes(sizes[-1])
+        self.say(
+            f"\nThe textbook's claims: trees for small buffers, rings for large; the root is a tree's bottleneck\n"
+            f"{'ranks':>6} {'ring faster from':>17} {f'ring/tree {small}':>18} {f'ring/tree {large}':>18} "
+            f"{f'ring grows {large}':>18}   buffers sent by rank 0"
+        )
+        for claim in claims:
+            start = (
+                "never here" if claim.crossing is None else _about(claim.crossing) if claim.crossing else "always here"
+            )
+            roots = ", ".join(f"{name} {buffers:.4g}" for name, buffers in claim.root.items())
+            self.say(
+                f"{claim.ranks:6d} {start:>17} {claim.small:18.3g} {claim.large:18.3g} {claim.growth:17.3g}x   {roots}"
+            )
 
     def _one(self, name: str, ranks: int, nbytes: int) -> Simulated:
         nodes = -(-ranks // self.args.ranks_per_node)
@@ -112,6 +148,12 @@ class _Tables:
             values = [result.busiest / nbytes, sent.max(), sent.mean()]
             values += [result.level_bytes[level] / nbytes for level in levels]
             self.say(f"{name:24}{result.messages:20d}" + "".join(f"{value:20.4g}" for value in values))
+
+
+def _about(nbytes: float) -> str:
+    """Three digits are more than a model knows."""
+    unit = 1 << 10 if nbytes < 1 << 20 else 1 << 20
+    return f"{nbytes / unit:.3g} {'KiB' if unit == 1 << 10 else 'MiB'}"
 
 
 def _cells(texts) -> str:
