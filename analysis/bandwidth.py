@@ -38,11 +38,19 @@ def table(setup: Setup, launches: Sequence[Launch]) -> Table:
         (
             format_bytes(row["bytes"]), row["algorithm"], us(row["median"]),
             f"{us(row['low'])} .. {us(row['high'])}", f"{row['busbw'] / 1e9:.3g}",
-            str(found.get((row["algorithm"], row["bytes"]), "")),
+            str(found.get((row["algorithm"], row["bytes"]), "")), str(row["launches"]),
         )
         for row in exact(combined(launches))
     )  # fmt: skip
-    headers = ("size ", "algorithm", "median us ", "95 % interval us ", "bus bandwidth GB/s ", "vendor / ours ")
+    headers = (
+        "size ",
+        "algorithm",
+        "median us ",
+        "95 % interval us ",
+        "bus bandwidth GB/s ",
+        "vendor / ours ",
+        "launches ",
+    )
     return Table(f"{setup}; {units(launches)}", headers, rows)
 
 
@@ -55,7 +63,7 @@ def draw(launches: Sequence[Launch], style: dict[str, dict]) -> plt.Figure:
     for number, name in enumerate(names):
         here = [row for row in rows if row["algorithm"] == name]
         mine = [ratio for row in here if (ratio := found.get((name, row["bytes"])))]
-        aside = 2 ** (0.6 * ((number + 0.5) / len(names) - 0.5))  # bars beside each other
+        aside = 2 ** (0.5 * ((number + 0.5) / len(names) - 0.5))  # bars beside each other
         look = {**style[name], "label": name, "elinewidth": 0.7}
         per_us = [(row["bytes"], row["median"] * 1e6, row["low"] * 1e6, row["high"] * 1e6) for row in here]
         work = [row["busbw"] * row["median"] * 1e-3 for row in here]  # GB/s x us

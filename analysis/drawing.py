@@ -30,6 +30,7 @@ STYLE = {
     "axes.grid": True, "grid.alpha": 0.3, "axes.spines.top": False, "axes.spines.right": False, "lines.markersize": 4.5,
     "lines.linewidth": 1.2, "errorbar.capsize": 2, "svg.hashsalt": "mpi_allreduce", "axes.axisbelow": True,
 }  # fmt: skip
+plt.rcParams.update(STYLE)
 
 
 @dataclass(frozen=True)
@@ -134,9 +135,8 @@ def spread(middle: Sequence[float], low: Sequence[float], high: Sequence[float])
 
 def save(made: plt.Figure, path: Path) -> None:
     """Write a figure; nothing of it is cut off.  The same figure makes the same file."""
-    with plt.rc_context(STYLE):
-        quiet = dict.fromkeys(("Date", "Creator", "Format", "Type")) if path.suffix == ".svg" else None
-        made.savefig(path, bbox_inches="tight", dpi=150, metadata=quiet)
+    quiet = dict.fromkeys(("Date", "Creator", "Format", "Type")) if path.suffix == ".svg" else None
+    made.savefig(path, bbox_inches="tight", dpi=150, metadata=quiet)
 
 
 def program(make: Callable[[Material], Part], doc: str) -> int:

@@ -24,7 +24,9 @@ from mpi_allreduce.overlap.reading import OverlapLaunch, Training, read_overlap,
 __all__ = ["Launch", "Material", "Setup", "is_ours", "label", "load"]
 
 # Settings of MPI libraries that change which algorithm of theirs runs, or over what.
-_KNOBS = re.compile(r"MPIR_CVAR_|OMPI_MCA_(coll|pml|btl|mtl)|I_MPI_(ADJUST|FABRICS|COLL)|UCX_TLS|UCX_NET|FI_PROVIDER")
+_KNOBS = re.compile(
+    r"(?!.*IFACE)(MPIR_CVAR_|OMPI_MCA_(coll|pml|btl|mtl)|I_MPI_(ADJUST|FABRICS|COLL)|UCX_TLS|UCX_NET|FI_PROVIDER)"
+)
 _CONDITIONS = ("op", "dtype", "in_place", "mode", "buffers", "skew", "data", "memory", "line_rate")
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, RuntimeError, AttributeError)
 
@@ -75,9 +77,13 @@ class Setup:
 
     @property
     def family(self) -> tuple:
-        """The same for setups that differ in their number of ranks on one node, or in their number of nodes only."""
+        """The same for setups that differ in their number of ranks on one node, or in their number of nodes only.
+
+        Binding may differ as well: it is given up where ranks outnumber cores.
+        """
+        conditions = tuple(pair for pair in self.conditions if pair[0] != "bound_by")
         spread = "on one node" if self.nodes == 1 else f"{'-'.join(map(str, self.per_node))} on each node"
-        return self.library, self.machine, self.conditions, self.knobs, spread
+        return self.library, self.machine, conditions, self.knobs, spread
 
     def __str__(self) -> str:
         knobs = "".join(f", {key}={value}" for key, value in self.knobs)

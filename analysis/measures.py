@@ -24,13 +24,15 @@ def combined(launches: Sequence[Launch]) -> list[dict]:
     """One row for each case of launches of one setup.
 
     The interval is that of the median of the launches' medians (the range of fewer than six); with a single launch, of
-    its visits' medians.
+    its visits' medians.  ``launches`` says how many had the case.
     """
     cases = defaultdict(list)
     for launch in launches:
         for row in launch.rows:
             cases[row["bytes"], label(row)].append(row)
-    return [rows[0] if len(rows) == 1 else pool(rows)[0] for _, rows in sorted(cases.items())]
+    return [
+        {**(rows[0] if len(rows) == 1 else pool(rows)[0]), "launches": len(rows)} for _, rows in sorted(cases.items())
+    ]
 
 
 def units(launches: Sequence[Launch]) -> str:

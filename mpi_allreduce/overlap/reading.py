@@ -25,8 +25,8 @@ class OverlapLaunch:
     name : str
     environment, settings : dict
     cases : tuple of dict
-        The attributes of each case, ``seconds`` and ``computing`` [iteration, rank], ``bucket_seconds`` [iteration,
-        bucket], and ``timelines``, those of all ranks.
+        The attributes of each case; ``raw``, a dict of its arrays ``seconds`` and ``computing`` [iteration, rank] and
+        ``bucket_seconds`` [iteration, bucket]; and ``timelines``, those of all ranks.
     """
 
     name: str
@@ -87,7 +87,7 @@ def _cases(launch: h5py.Group) -> Iterator[dict[str, object]]:
         if isinstance(group, h5py.Group):
             yield {
                 **{key: value.item() if isinstance(value, np.generic) else value for key, value in group.attrs.items()},
-                **{key: group[key][()] for key in ("seconds", "computing", "bucket_seconds")},
+                "raw": {key: group[key][()] for key in ("seconds", "computing", "bucket_seconds")},
                 "timelines": [Timeline.load(group["timeline"][rank]) for rank in sorted(group["timeline"], key=int)],
             }
 
