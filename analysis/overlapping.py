@@ -4,6 +4,7 @@ Usage: python analysis/overlapping.py results/overlap-FILE.h5... [-o FIGURE.svg]
 """
 
 import sys
+from collections.abc import Iterator
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -22,18 +23,20 @@ def make(material: Material) -> Part:
         name="overlap",
         title="Communication hidden behind computing",
         how_to_read="First figure: an iteration is its computing, measured alone, and what is exposed beyond it; the "
-        "line is the 95 % interval, the diamond what the iteration would take at least. Second: the last iteration of "
-        "the case that exposes least and of the one that exposes most, on rank 0: ticks are gradients that became "
-        "ready, bars the allreduce of a bucket from its start to its end, hatched is waiting.",
+        "line is the 95 % interval, the diamond what it would take if computing hid all it could of buckets that go "
+        "one after the other (several in flight can beat that). Second: the last iteration of the case that exposes "
+        "least and of the one that exposes most, on rank 0: ticks are gradients that became ready, bars the allreduce "
+        "of a bucket from its start to its end, hatched is waiting.",
         tables=tuple(table(launch) for launch in launches),
-        figures=tuple(made for launch in launches for made in (draw(launch), timelines(launch))),
+        figures=tuple(made for launch in launches for made in (draw(launch), *timelines(launch))),
         missing="No records of overlap: run mpirun ... python -m mpi_allreduce overlap.",
     )
 
 
 def _title(launch: OverlapLaunch) -> str:
     e, s = launch.environment, launch.settings
-    where = f"{e['ranks']} ranks on {len(e['hosts'])} hosts, {library_name(e['mpi_library'])}"
+    hosts = len(e["hosts"])
+    where = f"{e['ranks']} ranks on {hosts} host{'s' * (hosts > 1)}, {library_name(e['mpi_library'])}"
     return f"{where}; {s['model']}, computation {s['computing']}, {e['started'][:10]}"
 
 
@@ -71,7 +74,7 @@ def draw(launch: OverlapLaunch) -> plt.Figure:
     axes.barh(at, exposed, left=computing, color=COLOURS[1], hatch="///", edgecolor="white", label="exposed")
     bars = [np.maximum(iteration - low, 0), np.maximum(high - iteration, 0)]
     axes.errorbar(iteration, at, xerr=bars, color="black", linestyle="", linewidth=1, label="95 % interval")
-    axes.plot(computing + least, at, "D", color=COLOURS[0], markeredgecolor="white", label="at least")
+    axes.plot(computing + least, at, "D", color=COLOURS[0], markeredgecolor="white", label="in sequence, at least")
     axes.set_yticks(at, [_case(case) for case in cases], fontsize=7)
     axes.invert_yaxis()
     axes.set_xlabel("iteration, ms")
@@ -79,13 +82,15 @@ def draw(launch: OverlapLaunch) -> plt.Figure:
     return made
 
 
-def timelines(launch: OverlapLaunch) -> plt.Figure:
-    """Lanes of buckets, of the two extremes, on one scale of time."""
-    ordered = sorted(launch.cases, key=lambda case: case["exposed"])
+def timelines(launch: OverlapLaunch) -> Iterator[plt.Figure]:
+    """Lanes of buckets, of the two extremes, on one scale of time; blocking runs have no events."""
+    ordered = sorted((c for c in launch.cases if c["timelines"][0].events), key=lambda case: case["exposed"])
+    if not ordered:
+        return
     chosen = ordered[:1] + ordered[1:][-1:]
     deep = [case["buckets"] + 1 for case in chosen]
     height = 1.8 + 0.6 * len(chosen) + 0.22 * sum(deep)
-    title = f"Least and most exposed, rank 0: {_title(launch)}"
+    title = f"Least and most exposed of those not blocking, rank 0: {_title(launch)}"
     made, panels = figure(title, height, len(chosen), sharex=True, height_ratios=deep)
     for axes, case in zip(panels, chosen, strict=True):
         _lanes(axes, case)
@@ -100,7 +105,7 @@ def timelines(launch: OverlapLaunch) -> plt.Figure:
         loc="outside lower center",
         ncols=3,
     )
-    return made
+    yield made
 
 
 def _lanes(axes: plt.Axes, case: dict) -> None:
