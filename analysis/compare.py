@@ -186,7 +186,7 @@ def closing_lines(found: Sequence[Change]) -> list[str]:
     return [*lines, *filter(None, [powerless(found)])]
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Compare, and say so."""
     summary, _, rest = __doc__.partition("\n")
     parser = argparse.ArgumentParser(
@@ -194,7 +194,7 @@ def main() -> int:
     )
     parser.add_argument("old", type=Path, nargs="+", metavar="OLD.h5")
     parser.add_argument("--with", type=Path, nargs="+", required=True, dest="new", metavar="NEW.h5")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     old, new = load(args.old), load(args.new)
     tell([*old.problems, *new.problems])
     if old.problems or new.problems:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from drawing import Part, save
 from jinja2 import Environment, FileSystemLoader
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from material import Material, load, tell
 from measures import Ratio, best_of_ours, ratios
 
@@ -27,7 +27,7 @@ PARTS = (
     "ratio_map", "bandwidth", "crossovers", "scaling", "pareto", "skew", "overlapping", "learning", "environments",
 )  # fmt: skip
 _VERDICTS = {
-    "win": "Ours are faster at {sizes}",
+    "win": "ours are faster at {sizes}",
     "lose": "MPI_Allreduce is faster at {sizes}",
     "tie": "no difference is shown at {sizes}",
     "undecided": "too few launches and visits to tell at {sizes}",
@@ -36,14 +36,13 @@ _VERDICTS = {
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure on the page: the stem of its files, what it shows, and itself."""
+    """A figure on the page: the stem of its files, and itself."""
 
     stem: str
-    says: str
     svg: Markup
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Read, draw, write."""
     summary, _, rest = __doc__.partition("\n")
     parser = argparse.ArgumentParser(
@@ -51,7 +50,7 @@ def main() -> int:
     )
     parser.add_argument("files", type=Path, nargs="+", metavar="FILE.h5", help="records of bench, overlap and train")
     parser.add_argument("-o", "--output", type=Path, default=Path("report"), metavar="DIR")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     material = load(args.files)
     tell(material.problems)
     if not material:
@@ -74,15 +73,15 @@ def _drawings(part: Part, folder: Path) -> Iterator[Drawing]:
         stem = f"{part.name}-{number}"
         for kind in ("svg", "png"):
             save(made, folder / f"{stem}.{kind}")
-        yield Drawing(stem, made.get_label(), inline((folder / f"{stem}.svg").read_text(encoding="utf-8"), stem))
+        yield Drawing(stem, inline((folder / f"{stem}.svg").read_text(encoding="utf-8"), stem, made.get_label()))
 
 
-def inline(svg: str, prefix: str) -> Markup:
+def inline(svg: str, prefix: str, says: str) -> Markup:
     """An SVG file as an element of a page: without its declarations, and with names that are its own."""
     svg = svg[svg.index("<svg") :]
-    svg = re.sub(r'\b(id="|href="#|url\(#)', rf"\g<1>{prefix}-", svg)
+    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}-", svg)
     size = r' width="[^"]*pt" height="[^"]*pt"'  # the page decides; viewBox keeps the proportions
-    return Markup(re.sub(size, f' role="img" aria-labelledby="{prefix}-says"', svg, count=1))
+    return Markup(re.sub(size, lambda _: f' role="img" aria-label="{escape(says)}"', svg, count=1))
 
 
 def sentences(material: Material) -> Iterator[str]:
@@ -103,8 +102,8 @@ def sentences(material: Material) -> Iterator[str]:
             least = min(launch.cases, key=lambda case: case["iteration"])
             yield (
                 f"{launch.settings['model']} on {launch.environment['ranks']} ranks: the shortest iteration, with "
-                f"{least['algorithm']}, codec {least['codec']}, {least['mode']}, takes {least['iteration'] * 1e3:.1f} ms "
-                f"(95 % interval {least['low'] * 1e3:.1f} to {least['high'] * 1e3:.1f}), of which "
+                f"{least['algorithm']}, codec {least['codec']}, {least['mode']}, takes "
+                f"{least['iteration'] * 1e3:.1f} ms ({least['low'] * 1e3:.1f} .. {least['high'] * 1e3:.1f}), of which "
                 f"{least['exposed'] * 1e3:.1f} ms are communication that nothing hides."
             )
 
@@ -118,8 +117,8 @@ def _by_verdict(best: dict[int, Ratio]) -> Iterator[tuple[str, str]]:
 def _extremes(best: dict[int, Ratio]) -> str:
     top, bottom = (pick(best.values(), key=lambda ratio: ratio.value) for pick in (max, min))
     return " ".join(
-        f"At {word} {ratio.value:.2f} x as fast as MPI_Allreduce (95 % interval {ratio.low:.2f} to {ratio.high:.2f}): "
-        f"{ratio.name}, {format_bytes(ratio.bytes)}."
+        f"At {word} {ratio.value:.2f} x as fast as MPI_Allreduce ({ratio.low:.2g} .. {ratio.high:.2g}), by "
+        f"{ratio.name} at {format_bytes(ratio.bytes)}."
         for word, ratio in (("best", top), ("worst", bottom))
     )
 
