@@ -117,7 +117,7 @@ def _by_verdict(best: dict[int, Ratio]) -> Iterator[tuple[str, str]]:
 def _extremes(best: dict[int, Ratio]) -> str:
     top, bottom = (pick(best.values(), key=lambda ratio: ratio.value) for pick in (max, min))
     return " ".join(
-        f"At {word} {ratio.value:.2f} x as fast as MPI_Allreduce ({ratio.low:.2g} .. {ratio.high:.2g}), by "
+        f"At {word} {ratio.value:.2f} x as fast as MPI_Allreduce ({ratio.low:.2f} .. {ratio.high:.2f}), by "
         f"{ratio.name} at {format_bytes(ratio.bytes)}."
         for word, ratio in (("best", top), ("worst", bottom))
     )
