@@ -26,17 +26,23 @@ ENVIRONMENT := env \
 	PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe \
 	OMPI_MCA_mpi_yield_when_idle=1
 
-.PHONY: help bench test figure lint clean
+.PHONY: help bench report test figure lint clean
 
 help:
 	@echo "make bench   compare every algorithm with MPI_Allreduce (MPI=$(MPI) N=$(N) BENCH=\"$(BENCH)\")"
 	@echo "make test    run all tests, serial and on 1, 2, 3, 4, 5 and 8 ranks (MPI=$(MPI))"
+	@echo "make report  one page about all records in results/: report/index.html (make bench ends with it)"
 	@echo "make figure  draw a record (RECORD=$(RECORD))"
 	@echo "make lint    ruff"
-	@echo "make clean   remove environments and caches; results/ stays"
+	@echo "make clean   remove environments and caches; results/ and report/ stay"
 
-bench: $(VENV)/.installed
+bench: $(VENV)/.installed-analysis
 	@$(ENVIRONMENT) mpirun -n $(N) python -m mpi_allreduce bench $(BENCH)
+	@test -z "$$(ls results/*.h5 2>/dev/null)" || $(ENVIRONMENT) python analysis/report.py results/*.h5 -o report
+
+report: $(VENV)/.installed-analysis
+	@test -n "$(RECORD)" || { echo "make report: there is no record in results/; run make bench"; exit 2; }
+	@$(ENVIRONMENT) python analysis/report.py results/*.h5 -o report
 
 test: $(VENV)/.installed-test
 	@$(ENVIRONMENT) python tests/run.py

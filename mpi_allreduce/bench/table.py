@@ -9,7 +9,7 @@ from rich.table import Table
 from ..codecs import NONE
 from ..units import format_bytes
 
-__all__ = ["WIDTH", "closing_lines", "codec_table", "print_rows", "ratio_tables", "results_table"]
+__all__ = ["ENOUGH", "WIDTH", "closing_lines", "codec_table", "print_rows", "ratio_tables", "results_table", "spans"]
 
 Row = dict[str, object]
 ENOUGH = 6  # visits: the range of fewer is no 95 % interval, and proves nothing
@@ -155,7 +155,7 @@ def closing_lines(rows: Sequence[Row], ci: float) -> list[str]:
         if chosen:
             pick = max if word == "win" else min
             size, (_, ratio, name) = pick(chosen.items(), key=lambda item: item[1][1])
-            sizes = _spans(list(chosen), list(verdicts))
+            sizes = spans(list(chosen), list(verdicts))
             lines.append(
                 text.format(
                     sizes=sizes, ratio=ratio, inverse=1 / ratio, name=name, size=format_bytes(size), needed=ENOUGH
@@ -266,8 +266,8 @@ def _sizes(rows: Iterable[Row]) -> list[int]:
     return sorted({row["bytes"] for row in rows})
 
 
-def _spans(chosen: list[int], all_sizes: list[int]) -> str:
-    """Neighbouring sizes as ranges: ``4 B - 1 KiB, 16 KiB``."""
+def spans(chosen: list[int], all_sizes: list[int]) -> str:
+    """Sizes that are neighbours among all as ranges: ``4 B - 1 KiB, 16 KiB``."""
     spans: list[list[int]] = []
     for size in sorted(chosen):
         previous = all_sizes[all_sizes.index(size) - 1] if size != all_sizes[0] else None

@@ -29,11 +29,11 @@ from mpi4py import MPI
 
 from ..bench.environment import describe
 from ..bench.records import extend
+from .reading import FORMAT
 from .training import Epoch, TrainSettings
 
-__all__ = ["FORMAT", "Launch", "write_training"]
+__all__ = ["Launch", "write_training"]
 
-FORMAT = "mpi_allreduce.overlap"
 _KINDS = {int: "i8", float: "f8"}
 _EPOCH = np.dtype([(field.name, _KINDS[field.type]) for field in fields(Epoch)])
 

@@ -74,6 +74,12 @@ class Timeline:
         rows = [(e.step, e.kind.encode(), e.bucket, e.name.encode()[:64], e.seconds - self.origin) for e in self.events]
         group.create_dataset("events", data=np.array(rows, kind), compression="gzip")
 
+    @classmethod
+    def load(cls, group) -> "Timeline":
+        """What :meth:`save` wrote; ``origin`` is zero."""
+        rows = group["events"][()].tolist()
+        return cls([Event(step, kind.decode(), bucket, name.decode(), at) for step, kind, bucket, name, at in rows])
+
 
 def chrome_trace(timelines: Iterable[Timeline]) -> str:
     """JSON for chrome://tracing or ui.perfetto.dev: a process for each rank (timelines come by rank), a lane for each
