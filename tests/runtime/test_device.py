@@ -11,12 +11,13 @@ from mpi4py import MPI
 import mpi_allreduce as ma
 from mpi_allreduce.codecs import device as codecs_of_devices
 from mpi_allreduce.memory import arrays
-from mpi_allreduce.runtime import awareness, staging
+from mpi_allreduce.runtime import awareness, is_vendor, staging
 from tests.double import Double, DoublePacking, has_device, real_device
 
 pytestmark = pytest.mark.mpi
 
-SCHEDULES = [n for n in ma.algorithm_names() if n not in ("shared", "hierarchical", "vendor", "vendor_persistent")]
+VENDORS = [n for n in ma.algorithm_names() if is_vendor(n)]
+SCHEDULES = [n for n in ma.algorithm_names() if n not in ("shared", "hierarchical", *VENDORS)]
 WAYS = {"aware": ("1", ""), "device": ("0", "device"), "host": ("0", "host")}
 
 
@@ -85,7 +86,7 @@ def test_every_element_type_gets_its_operators(comm, device, way, dtype):
         assert device.get(ma.allreduce(comm, mine, op=op, algorithm="ring")).tobytes() == expected.tobytes()
 
 
-@pytest.mark.parametrize("algorithm", ["auto", "shared", "hierarchical", "vendor", "vendor_persistent"])
+@pytest.mark.parametrize("algorithm", ["auto", "shared", "hierarchical", *VENDORS])
 def test_other_ways_of_execution_take_device_arrays_too(comm, device, way, algorithm):
     for run in range(2):
         mine = device.write(numbers(comm.rank, run, 500).reshape(20, 25))
