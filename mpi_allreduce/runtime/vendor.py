@@ -190,9 +190,10 @@ class _ReduceScatterAllgather(_InTwo):
 
     def _pair(self, given, comm, prefix):
         block, counts = self._block, self._counts
-        receive = given.message(given.task.receive, counts)
+        sizes = block[1] if counts is None else counts  # mpi4py wants what each rank gets
+        receive = given.message(given.task.receive, sizes)
         if counts is None:
-            source = given.message(given.task.source, block[1])  # mpi4py wants what each rank gets
+            source = given.message(given.task.source, sizes)
             scatter = partial(_method(comm, prefix, "Reduce_scatter_block"), source, block, given.operator)
             return scatter, partial(_method(comm, prefix, "Allgather"), block, receive)
         source = given.message(given.task.source)
