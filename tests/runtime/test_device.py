@@ -89,11 +89,11 @@ def test_every_element_type_gets_its_operators(comm, device, way, dtype):
 @pytest.mark.parametrize("algorithm", ["auto", "shared", "hierarchical", *VENDORS])
 def test_other_ways_of_execution_take_device_arrays_too(comm, device, way, algorithm):
     for run in range(2):
-        mine = device.write(numbers(comm.rank, run, 500).reshape(20, 25))
+        mine = device.write(numbers(comm.rank, run, 600).reshape(24, 25))
         result = ma.allreduce(comm, mine, algorithm=algorithm)
         assert isinstance(result, device.array_type)
-        assert result.shape == (20, 25)
-        assert np.array_equal(device.get(result).ravel(), total(comm, run, 500))
+        assert result.shape == (24, 25)
+        assert np.array_equal(device.get(result).ravel(), total(comm, run, 600))
 
 
 @pytest.mark.parametrize("options", [
@@ -179,6 +179,19 @@ def test_vendor_beside_computation_is_refused_where_it_would_crash(comm, device,
     else:
         assert np.array_equal(device.get(made.start().wait()), total(comm, 0, 100))
     assert np.array_equal(device.get(made()), total(comm, 0, 100))
+
+
+def test_unequal_blocks_of_a_device_are_refused_where_the_library_does_not_take_them(comm, device, monkeypatch):
+    if device.checked is None and not awareness.claimed().aware:
+        pytest.skip("this MPI takes no device pointers")
+    monkeypatch.setenv(awareness.VARIABLE, "1")
+    count, name = comm.size + 1, "vendor_reduce_scatter_allgather"
+    mine = device.write(numbers(comm.rank, 0, count))
+    if "Open MPI" in MPI.Get_library_version() and comm.size > 1:
+        with pytest.raises(ma.UnsupportedError, match=f"divisible by {comm.size}"):
+            ma.allreduce(comm, mine, algorithm=name)
+    else:
+        assert np.array_equal(device.get(ma.allreduce(comm, mine, algorithm=name)), total(comm, 0, count))
 
 
 @pytest.mark.parametrize(
