@@ -117,4 +117,4 @@ def _closing(report) -> Iterator[str]:
         at = ", ".join(map(format_bytes, sizes))
         yield f"Not compared: {', '.join(names)} at {at}: the records hold no (right) result of {needs}."
     if any(comparison.violated for comparison in report.comparisons) and (variable := knob(report.scope)):
-        yield f"For programs that call MPI_Allreduce itself, set {variable}: it forces another of the library's algorithms."
+        yield f"In programs that call MPI_Allreduce itself, {variable} forces another of the library's algorithms."
