@@ -61,8 +61,7 @@ def report_of(path, **options):
     return check(scope, sizes, **options)
 
 
-@pytest.mark.parametrize("launches", [1, 3, 7])
-@pytest.mark.parametrize("name", PLANTED)
+@pytest.mark.parametrize(("name", "launches"), [*((name, 1) for name in PLANTED), ("G1", 3), ("G3", 7), ("G5", 7)])
 def test_a_planted_violation_is_found_with_its_factor_and_no_other(tmp_path, name, launches):
     planted, size, bound, factor, instead = PLANTED[name]
     report = report_of(record(tmp_path / "r.h5", planted, noise=0.01, launches=launches))
@@ -75,8 +74,7 @@ def test_a_planted_violation_is_found_with_its_factor_and_no_other(tmp_path, nam
     assert not report.unmeasured
 
 
-@pytest.mark.parametrize("launches", [1, 2, 7])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("seed", "launches"), [*((seed, 1) for seed in range(5)), (5, 2), (6, 2), (7, 7)])
 def test_noise_within_the_band_is_no_sure_violation(tmp_path, seed, launches):
     """All as fast as each other, at all sizes; single repetitions are off by more than a tie."""
     same = {(name, size): 10.0 for name in NAMES for size in SIZES}
