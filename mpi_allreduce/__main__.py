@@ -16,6 +16,7 @@ from .simulate.scaling import add_simulate
 from .tuning.advise_command import add_advise
 from .tuning.command import add_tune
 from .tuning.fit_command import add_fit
+from .tuning.guidelines_command import add_guidelines
 
 _RANK_VARIABLES = (
     "OMPI_COMM_WORLD_RANK",
@@ -55,17 +56,9 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--version", action="version", version=f"mpi_allreduce {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for add in (
-        add_info,
-        add_bench,
-        add_show,
-        add_verify,
-        add_simulate,
-        add_fit,
-        add_tune,
-        add_advise,
-        add_overlap,
-        add_train,
-    ):
+        add_info, add_bench, add_show, add_verify, add_simulate, add_fit, add_tune, add_guidelines, add_advise,
+        add_overlap, add_train,
+    ):  # fmt: skip
         add(commands)
     if _launched_rank() == 0:
         return parser.parse_args(arguments)

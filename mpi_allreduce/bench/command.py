@@ -26,7 +26,7 @@ COMMON_NAMES = (
     "recursive_doubling", "rabenseifner", "ring", "circulant", "double_binary_tree", "shared", "hierarchical", "auto",
     "vendor",
 )  # fmt: skip
-VENDOR_NAMES = ("vendor", "vendor_persistent")
+VENDOR_NAMES = ("vendor", "vendor_persistent", "vendor_reduce_bcast", "vendor_reduce_scatter_allgather")
 
 
 def add_bench(commands) -> None:

@@ -8,10 +8,11 @@ from statistics import NormalDist
 
 import numpy as np
 
-__all__ = ["Summary", "completion", "median_interval", "summarise"]
+__all__ = ["ENOUGH", "Summary", "completion", "median_interval", "summarise"]
 
 CONFIDENCE = 0.95
 EXACT_UP_TO = 1000
+ENOUGH = 6  # samples: the range of fewer is no 95 % interval, and proves nothing
 
 
 @dataclass(frozen=True)

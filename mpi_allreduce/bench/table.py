@@ -8,11 +8,11 @@ from rich.table import Table
 
 from ..codecs import NONE
 from ..units import format_bytes
+from .statistics import ENOUGH
 
 __all__ = ["ENOUGH", "WIDTH", "closing_lines", "codec_table", "print_rows", "ratio_tables", "results_table", "spans"]
 
 Row = dict[str, object]
-ENOUGH = 6  # visits: the range of fewer is no 95 % interval, and proves nothing
 WIDTH = 140  # of the widest line of the table
 COLUMNS_AT_ONCE = 10
 _COLUMNS = (

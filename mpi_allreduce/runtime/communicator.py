@@ -15,6 +15,7 @@ from .execution import UnsupportedError
 from .nccl import make_communicator
 from .nodes import NodeMemory
 from .rates import Rates, measure_rates
+from .turns import Lane
 from .waiting import is_crowded, patience
 
 __all__ = ["Private", "cuda_awareness", "find_plan", "private", "use_local_device"]
@@ -123,6 +124,11 @@ class Private:
         nodes = self.comm.allreduce(int(self.node.rank == 0))
         return nodes, self.comm.allreduce(self.crowded, MPI.LOR)
 
+    @cached_property
+    def lane(self) -> Lane:
+        """Where runs of several of the library's collectives take turns; made collectively when first asked for."""
+        return Lane(self.comm.Dup())
+
     def cuda_aware(self, device: Device) -> Awareness:
         """Whether MPI takes pointers to the device's memory; collective when first asked for."""
         if self._awareness is None:
@@ -168,6 +174,8 @@ class Private:
             self.node_memory.free()
         if "rails" in made and self.rails.comm is not None:
             self.rails.comm.Free()
+        if "lane" in made:
+            self.lane.comm.Free()
         self.node.Free()
         self.comm.Free()
 

@@ -2,7 +2,7 @@
 
 import atexit
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from operator import or_
 
@@ -11,6 +11,7 @@ from mpi4py import MPI
 
 from .execution import Execution, Step, UnsupportedError
 from .progress import Progress
+from .turns import Turns
 from .waiting import Patience
 
 __all__ = ["CHUNK_BYTES", "NodeMemory", "OnNode", "run_phases"]
@@ -20,7 +21,7 @@ SMALL_WORK = 48 << 10  # bytes: a rank reduces so much in the time of a second b
 CHUNK_BYTES = 512 << 10  # of the buffer at a time: what one rank writes is still in the cache when others read it
 
 
-class NodeMemory:
+class NodeMemory(Turns):
     """A shared-memory window of the ranks of one node; made collectively.
 
     Each rank owns a part of it: a flag, and everything else twice, for even and odd phases: a small slot, a chunk of
@@ -49,11 +50,11 @@ class NodeMemory:
     """
 
     def __init__(self, comm: MPI.Intracomm, patience: Patience):
+        super().__init__()
         self.rank, self.size = comm.rank, comm.size
         self.small_bytes = SMALL_WORK // max(comm.size - 1, 1) // LINE * LINE
         self._patience = patience
         self.count = 0
-        self._turns: list[object] = []
         lengths = {"flag": LINE}
         for parity in (0, 1):
             lengths |= {f"small{parity}": self.small_bytes, f"chunk{parity}": CHUNK_BYTES}
@@ -113,17 +114,6 @@ class NodeMemory:
     def missing(self) -> list[int]:
         """Local ranks that have not come to the barrier at which this one waits."""
         return [rank for rank, flag in enumerate(self._flags) if flag[0] < self.count]
-
-    def in_turn(self, run: Callable[[], Progress]) -> Progress:
-        """``run()`` when all that was started earlier is complete."""
-        turn = object()
-        self._turns.append(turn)
-        try:
-            while self._turns[0] is not turn:
-                yield -1
-            yield from run()
-        finally:
-            self._turns.remove(turn)
 
     def free(self) -> None:
         """Collective."""

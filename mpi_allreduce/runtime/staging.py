@@ -13,7 +13,7 @@ from ..memory import StagedSpace
 from .execution import Execution, Task
 from .nonfinite import POLICIES
 from .progress import Progress
-from .vendor import is_native
+from .vendor import is_native, takes_device
 
 __all__ = ["VARIABLE", "bind_staged", "needs_host"]
 
@@ -34,7 +34,7 @@ def needs_host(task: Task) -> bool:
         return False
     if task.name.partition(":")[0] in names():
         return not task.aware and _reduce_on(task) == "host"
-    return not (task.aware and task.name == "vendor" and is_native(task.receive.dtype, task.op))
+    return not (task.aware and takes_device(task.name) and is_native(task.receive.dtype, task.op))
 
 
 def _encoded_on_device(task: Task) -> bool:

@@ -1,15 +1,18 @@
-"""The MPI library's own MPI_Allreduce behind the interface of a plan."""
+"""The MPI library's own MPI_Allreduce behind the interface of a plan, and what it makes of other collectives."""
 
+from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 from mpi4py import MPI
 
+from ..algorithms import block_offset
 from ..memory import OPERATORS, Kind, Operator, Space, kind_of
-from .execution import Execution, Task, UnsupportedError
+from .execution import Execution, Step, Task, UnsupportedError
 from .progress import Progress
 
-__all__ = ["VENDORS", "bind_vendor", "is_native"]
+__all__ = ["VENDORS", "bind_vendor", "is_native", "takes_device"]
 
 _PAIRS = {
     np.dtype(np.float32): MPI.FLOAT_INT,
@@ -21,31 +24,65 @@ _PAIRS = {
 }
 
 
-class _Vendor(Execution):
-    """One call of the MPI library.
+@dataclass(frozen=True)
+class _Given:
+    """What the library's functions are given.
 
-    Parameters
+    Attributes
     ----------
-    buffers : tuple
-        Send buffer, receive buffer and operator, as mpi4py takes them.
-    resources : list
+    task : Task
+    space : Space
+    datatype : Datatype
+    operator : Op
+    made : list
         Datatype and operator, where they had to be made.
     """
 
+    task: Task
+    space: Space
+    datatype: MPI.Datatype
+    operator: MPI.Op
+    made: list
+
+    @property
+    def send(self):
+        """The contribution, as mpi4py takes it."""
+        return MPI.IN_PLACE if self.task.send is None else self.message(self.task.send)
+
+    @property
+    def receive(self) -> list:
+        """The result, as mpi4py takes it."""
+        return self.message(self.task.receive)
+
+    def message(self, array, counts: int | list[int] | None = None) -> list:
+        """An array as mpi4py takes it, whole or with the number of elements for each rank."""
+        port = self.space.ports([])()
+        return [port.outgoing(array).buffer, array.size if counts is None else counts, self.datatype]
+
+
+class _Vendor(Execution):
+    """One call of the MPI library."""
+
     patient = True  # or not: the library's own affair
     exclusive = True  # MPI_Allreduce does not match MPI_Iallreduce
+    takes_device = True
 
-    def __init__(self, comm: MPI.Intracomm, buffers: tuple, resources: list, space: Space):
-        self.steps = [partial(comm.Allreduce, *buffers)]
+    def __init__(self, given: _Given):
+        self.space = given.space
+        self.resources = list(given.made)
+        self.native_op = self.reusable = not given.made
+        self.steps = self._calls(given)
+        if not self.space.on_host:
+            self.steps[:0] = [self.space.enter, self.space.settle]
+
+    def _calls(self, given: _Given) -> list[Step]:
+        """The calls that block; sets besides what :meth:`run` starts."""
+        buffers, comm = (given.send, given.receive, given.operator), given.task.comm
         self.start = partial(comm.Iallreduce, *buffers)
-        self.space = space
-        if not space.on_host:
-            self.steps[:0] = [space.enter, space.settle]
-        self.resources = resources
-        self.native_op = self.reusable = not resources
+        return [partial(comm.Allreduce, *buffers)]
 
     def progress(self) -> Progress:
-        """MPI_Iallreduce, tested.
+        """The library's nonblocking function, tested.
 
         Raises
         ------
@@ -55,14 +92,16 @@ class _Vendor(Execution):
         if not self.space.on_host:
             if "Open MPI" in MPI.Get_library_version():
                 raise UnsupportedError(
-                    "vendor: Open MPI's MPI_Iallreduce crashes on buffers of a device; run the plan blocking, or "
-                    "choose one of our own algorithms"
+                    "vendor: Open MPI's MPI_Iallreduce crashes on buffers of a device, and so do its other nonblocking "
+                    "reductions; run the plan blocking, or choose one of our own algorithms"
                 )
             self.space.enter()
             self.space.settle()
-        request = self.start()
-        while not request.Test():
-            yield 0
+        yield from self.run()
+
+    def run(self) -> Progress:
+        """What was prepared, started and tested."""
+        return _tested(self.start)
 
     def where(self) -> str:
         return "inside the MPI library's allreduce"
@@ -71,19 +110,99 @@ class _Vendor(Execution):
 class _VendorPersistent(_Vendor):
     """MPI_Allreduce_init, started again and again."""
 
-    def __init__(self, comm: MPI.Intracomm, buffers: tuple, resources: list, space: Space):
-        super().__init__(comm, buffers, resources, space)
+    takes_device = False
+
+    def _calls(self, given: _Given) -> list[Step]:
         try:
-            request = comm.Allreduce_init(*buffers)
+            request = given.task.comm.Allreduce_init(given.send, given.receive, given.operator)
         except NotImplementedError as error:  # what mpi4py raises where the library has no such function
             version = ".".join(map(str, MPI.Get_version()))
             raise UnsupportedError(
                 f"persistent collectives need MPI 4; this library implements MPI {version}"
             ) from error
-        self.steps = [request.Start, request.Wait]
         self.start = partial(_started, request)
-        self.resources = [request, *resources]
+        self.resources[:0] = [request]
         self.reusable = False
+        return [request.Start, request.Wait]
+
+
+class _InTwo(_Vendor):
+    """Two of the library's collectives, one after the other.
+
+    Runs in flight have a communicator to themselves and take turns there: the second call of one run must not come
+    before the first of another on some ranks, and behind it on others.
+    """
+
+    def _calls(self, given: _Given) -> list[Step]:
+        self.lane = given.task.private.lane
+        self.starts = self._pair(given, self.lane.comm, "I")
+        return list(self._pair(given, given.task.comm, ""))
+
+    def _pair(self, given: _Given, comm: MPI.Intracomm, prefix: str) -> tuple[Step, Step]:
+        """Both calls; prefix ``I`` makes them nonblocking."""
+        raise NotImplementedError
+
+    def run(self) -> Progress:
+        """One after the other, in turn."""
+        return self.lane.in_turn(self._both)
+
+    def _both(self) -> Progress:
+        for start in self.starts:
+            yield from _tested(start)
+
+
+class _ReduceBcast(_InTwo):
+    """MPI_Reduce to rank 0, MPI_Bcast."""
+
+    def _pair(self, given, comm, prefix):
+        send, receive = given.send, given.receive
+        if comm.rank:
+            send, receive = receive if send is MPI.IN_PLACE else send, None
+        return (
+            partial(_method(comm, prefix, "Reduce"), send, receive, given.operator, 0),
+            partial(_method(comm, prefix, "Bcast"), given.receive, 0),
+        )
+
+
+class _ReduceScatterAllgather(_InTwo):
+    """MPI_Reduce_scatter_block and MPI_Allgather; MPI_Reduce_scatter and MPI_Allgatherv where blocks are not equal.
+
+    The rank's block comes into scratch memory: in place, MPI_Reduce_scatter leaves it where MPI_Allgather must not find
+    it.
+    """
+
+    def _calls(self, given: _Given) -> list[Step]:
+        comm, receive = given.task.comm, given.task.receive
+        size, count = comm.size, receive.size
+        if count % size and not self.space.on_host and "Open MPI" in MPI.Get_library_version():
+            raise UnsupportedError(
+                "vendor_reduce_scatter_allgather: Open MPI's MPI_Reduce_scatter does not take buffers of a device; use "
+                f"a number of elements that is divisible by {size}, or vendor"
+            )
+        bounds = [block_offset(rank, size, count) for rank in range(size + 1)]
+        self._counts = [stop - start for start, stop in pairwise(bounds)] if count % size else None
+        first, stop = bounds[comm.rank : comm.rank + 2]
+        scratch = self.space.scratch(stop - first, receive.dtype)
+        self._block = given.message(scratch.array)
+        self.scratch_bytes = scratch.array.nbytes
+        self.resources.append(scratch)
+        return super()._calls(given)
+
+    def _pair(self, given, comm, prefix):
+        block, counts = self._block, self._counts
+        sizes = block[1] if counts is None else counts  # mpi4py wants what each rank gets
+        receive = given.message(given.task.receive, sizes)
+        if counts is None:
+            source = given.message(given.task.source, sizes)
+            scatter = partial(_method(comm, prefix, "Reduce_scatter_block"), source, block, given.operator)
+            return scatter, partial(_method(comm, prefix, "Allgather"), block, receive)
+        source = given.message(given.task.source)
+        scatter = partial(_method(comm, prefix, "Reduce_scatter"), source, block, counts, given.operator)
+        return scatter, partial(_method(comm, prefix, "Allgatherv"), block, receive)
+
+
+def _method(comm: MPI.Intracomm, prefix: str, name: str):
+    return getattr(comm, prefix + name.lower() if prefix else name)
 
 
 def _started(request: MPI.Prequest) -> MPI.Prequest:
@@ -91,21 +210,39 @@ def _started(request: MPI.Prequest) -> MPI.Prequest:
     return request
 
 
-VENDORS = {"vendor": _Vendor, "vendor_persistent": _VendorPersistent}
+def _tested(start: Step) -> Progress:
+    """Begin, and test until it is complete."""
+    request = start()
+    while not request.Test():
+        yield 0
+
+
+VENDORS = {
+    "vendor": _Vendor,
+    "vendor_persistent": _VendorPersistent,
+    "vendor_reduce_bcast": _ReduceBcast,
+    "vendor_reduce_scatter_allgather": _ReduceScatterAllgather,
+}
 
 
 def bind_vendor(task: Task) -> Execution:
-    """Bind MPI_Allreduce, blocking or persistent.
+    """Bind MPI_Allreduce, blocking or persistent, or two other collectives with the same result.
 
     MPI's own operator and datatype are used where there are such.  Otherwise (float16, bfloat16, functions of the
     user's) the operator is made by MPI_Op_create from our kernel, on elements of opaque bytes.
+
+    Raises
+    ------
+    UnsupportedError
+        On all ranks: what the library lacks.
     """
-    send, receive, space = task.send, task.receive, task.space()
-    port = space.ports([])()
-    datatype, operator, made = _native(receive.dtype, task.op) or _created(receive.dtype, task.op)
-    recvbuf = [port.outgoing(receive).buffer, receive.size, datatype]
-    sendbuf = MPI.IN_PLACE if send is None else [port.outgoing(send).buffer, send.size, datatype]
-    return VENDORS[task.name](task.comm, (sendbuf, recvbuf, operator), made, space)
+    native = _native(task.receive.dtype, task.op) or _created(task.receive.dtype, task.op)
+    return VENDORS[task.name](_Given(task, task.space(), *native))
+
+
+def takes_device(name: str) -> bool:
+    """Whether this is given a device's memory where the library takes it."""
+    return name in VENDORS and VENDORS[name].takes_device
 
 
 def is_native(dtype: np.dtype, op: Operator) -> bool:

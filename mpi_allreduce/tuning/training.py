@@ -7,7 +7,7 @@ from ..bench.records import read, read_launches
 from ..decisions.table import Rule, Situation
 from ..library import library_name
 
-__all__ = ["measurements"]
+__all__ = ["launches", "measurements"]
 
 
 def measurements(path: Path) -> Iterator[tuple[Situation, Rule]]:
@@ -21,24 +21,35 @@ def measurements(path: Path) -> Iterator[tuple[Situation, Rule]]:
     OSError, ValueError
         If the file is no record.
     """
+    for situation, identity, rows in launches(path):
+        counted = [row for row in rows if _counts(row)]
+        for size in sorted({row["bytes"] for row in counted}):
+            timings = {
+                row["algorithm"]: (row["median"], row["low"], row["high"]) for row in counted if row["bytes"] == size
+            }
+            yield situation, Rule(size, {identity: timings})
+
+
+def launches(path: Path) -> Iterator[tuple[Situation, str, list[dict[str, object]]]]:
+    """The launches in a record: where they ran, what identifies them anywhere, and their rows.
+
+    Raises
+    ------
+    OSError, ValueError
+        If the file is no record.
+    """
     for launch, facts in read_launches(path).items():
-        rows = [row for row in read(path, launch) if _counts(row)]
+        rows = read(path, launch)
         environment = facts["environment"]
         host = next(iter(environment["hosts"]), "")
-        identity = f"{environment['started']} {host} {path.name} {launch}"
-        native = all(row["native_op"] for row in rows if row["algorithm"] == "vendor")
         situation = Situation(
             library=library_name(environment["mpi_library"]),
             ranks=environment["ranks"],
             nodes=len(environment["hosts"]),
             crowded=_is_crowded(environment),
-            native=native,
+            native=all(row.get("native_op", True) for row in rows if row["algorithm"] == "vendor"),
         )
-        for size in sorted({row["bytes"] for row in rows}):
-            timings = {
-                row["algorithm"]: (row["median"], row["low"], row["high"]) for row in rows if row["bytes"] == size
-            }
-            yield situation, Rule(size, {identity: timings})
+        yield situation, f"{environment['started']} {host} {path.name} {launch}", rows
 
 
 def _counts(row: dict[str, object]) -> bool:

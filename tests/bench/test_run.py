@@ -24,6 +24,7 @@ QUICK = Settings(
     repetitions=(5, 50),
 )
 
+TWO_CALLS = ("vendor_reduce_bcast", "vendor_reduce_scatter_allgather", "vendor")
 
 VARIANTS = {
     "plain": {},
@@ -38,6 +39,8 @@ VARIANTS = {
     "pairs": {"dtype": dtype_named("float64_int"), "op": "MINLOC"},
     "integers": {"dtype": np.dtype("i4"), "data": "integers"},
     "logical": {"dtype": np.dtype("?"), "op": "LXOR"},
+    "two calls": {"algorithms": TWO_CALLS},
+    "two calls in place": {"algorithms": TWO_CALLS, "in_place": True, "dtype": dtype_named("bfloat16"), "op": "AVG"},
 }
 
 

@@ -11,12 +11,13 @@ from mpi4py import MPI
 import mpi_allreduce as ma
 from mpi_allreduce.codecs import device as codecs_of_devices
 from mpi_allreduce.memory import arrays
-from mpi_allreduce.runtime import awareness, staging
+from mpi_allreduce.runtime import awareness, is_vendor, staging
 from tests.double import Double, DoublePacking, has_device, real_device
 
 pytestmark = pytest.mark.mpi
 
-SCHEDULES = [n for n in ma.algorithm_names() if n not in ("shared", "hierarchical", "vendor", "vendor_persistent")]
+VENDORS = [n for n in ma.algorithm_names() if is_vendor(n)]
+SCHEDULES = [n for n in ma.algorithm_names() if n not in ("shared", "hierarchical", *VENDORS)]
 WAYS = {"aware": ("1", ""), "device": ("0", "device"), "host": ("0", "host")}
 
 
@@ -85,14 +86,14 @@ def test_every_element_type_gets_its_operators(comm, device, way, dtype):
         assert device.get(ma.allreduce(comm, mine, op=op, algorithm="ring")).tobytes() == expected.tobytes()
 
 
-@pytest.mark.parametrize("algorithm", ["auto", "shared", "hierarchical", "vendor", "vendor_persistent"])
+@pytest.mark.parametrize("algorithm", ["auto", "shared", "hierarchical", *VENDORS])
 def test_other_ways_of_execution_take_device_arrays_too(comm, device, way, algorithm):
     for run in range(2):
-        mine = device.write(numbers(comm.rank, run, 500).reshape(20, 25))
+        mine = device.write(numbers(comm.rank, run, 600).reshape(24, 25))
         result = ma.allreduce(comm, mine, algorithm=algorithm)
         assert isinstance(result, device.array_type)
-        assert result.shape == (20, 25)
-        assert np.array_equal(device.get(result).ravel(), total(comm, run, 500))
+        assert result.shape == (24, 25)
+        assert np.array_equal(device.get(result).ravel(), total(comm, run, 600))
 
 
 @pytest.mark.parametrize("options", [
@@ -178,6 +179,19 @@ def test_vendor_beside_computation_is_refused_where_it_would_crash(comm, device,
     else:
         assert np.array_equal(device.get(made.start().wait()), total(comm, 0, 100))
     assert np.array_equal(device.get(made()), total(comm, 0, 100))
+
+
+def test_unequal_blocks_of_a_device_are_refused_where_the_library_does_not_take_them(comm, device, monkeypatch):
+    if device.checked is None and not awareness.claimed().aware:
+        pytest.skip("this MPI takes no device pointers")
+    monkeypatch.setenv(awareness.VARIABLE, "1")
+    count, name = comm.size + 1, "vendor_reduce_scatter_allgather"
+    mine = device.write(numbers(comm.rank, 0, count))
+    if "Open MPI" in MPI.Get_library_version() and comm.size > 1:
+        with pytest.raises(ma.UnsupportedError, match=f"divisible by {comm.size}"):
+            ma.allreduce(comm, mine, algorithm=name)
+    else:
+        assert np.array_equal(device.get(ma.allreduce(comm, mine, algorithm=name)), total(comm, 0, count))
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,24 @@ def test_iallreduce_keeps_any_number_in_flight_on_one_communicator(comm):
         np.testing.assert_array_equal(run.wait(), sum(range(comm.size)) + i * comm.size)
 
 
+@pytest.mark.parametrize("name", VENDORS)
+def test_runs_of_the_library_in_flight_stay_in_order_whatever_is_tested_first(comm, name):
+    """Several collectives each: the second call of one run must not overtake another's first on some ranks only."""
+    counts = [1, 50_000, 7, 20_001, 300, 4096]
+    try:
+        runs = [plan(comm, np.full(count, float(i)), algorithm=name) for i, count in enumerate(counts)]
+    except UnsupportedError as reason:
+        pytest.skip(str(reason))
+    rng = np.random.default_rng(comm.rank)
+    for _ in range(20):
+        for i, run in enumerate(runs):
+            run.sendbuf[:] = i + comm.rank
+            run.start()
+        for i in rng.permutation(len(runs)):
+            time.sleep(rng.random() * 1e-3)
+            np.testing.assert_array_equal(runs[i].wait(), comm.size * i + sum(range(comm.size)))
+
+
 def test_progress_thread_completes_a_plan_that_nobody_tests(comm):
     run = plan(comm, noise(comm, 100_000), algorithm="ring")
     expected = run().copy()
