@@ -1,19 +1,47 @@
 """A decision table from records of the benchmark."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..bench.records import read, read_launches
-from ..decisions.table import Rule, Situation
+from ..decisions.table import Rule, Situation, Timing
 from ..library import library_name
+from .vendors import forced_by
 
-__all__ = ["measurements"]
+__all__ = ["Launch", "launches", "measurements"]
 
 
-def measurements(path: Path) -> Iterator[tuple[Situation, Rule]]:
-    """What each launch in a record measured, size by size.
+@dataclass(frozen=True)
+class Launch:
+    """What one launch measured.
 
-    Left out are skewed launches, operators other than sums, lossy codecs, results that were wrong, and ``auto``, which
+    Attributes
+    ----------
+    identity : str
+        The same whenever the record is read.
+    situation : Situation
+    environment : dict
+        As recorded.
+    timings : dict of int to dict of str to Timing
+        By bytes: algorithm -> timing.
+    """
+
+    identity: str
+    situation: Situation
+    environment: dict[str, object]
+    timings: dict[int, dict[str, Timing]]
+
+    @property
+    def forced(self) -> str:
+        """What made the MPI library use another algorithm than its own choice; empty if nothing did."""
+        return forced_by(self.environment.get("variables", {}))
+
+
+def launches(path: Path) -> Iterator[Launch]:
+    """The launches in a record.
+
+    Left out are skewed cases, operators other than sums, lossy codecs, results that were wrong, and ``auto``, which
     is none of the candidates.
 
     Raises
@@ -25,20 +53,24 @@ def measurements(path: Path) -> Iterator[tuple[Situation, Rule]]:
         rows = [row for row in read(path, launch) if _counts(row)]
         environment = facts["environment"]
         host = next(iter(environment["hosts"]), "")
-        identity = f"{environment['started']} {host} {path.name} {launch}"
-        native = all(row["native_op"] for row in rows if row["algorithm"] == "vendor")
         situation = Situation(
             library=library_name(environment["mpi_library"]),
             ranks=environment["ranks"],
             nodes=len(environment["hosts"]),
             crowded=_is_crowded(environment),
-            native=native,
+            native=all(row["native_op"] for row in rows if row["algorithm"] == "vendor"),
         )
-        for size in sorted({row["bytes"] for row in rows}):
-            timings = {
-                row["algorithm"]: (row["median"], row["low"], row["high"]) for row in rows if row["bytes"] == size
-            }
-            yield situation, Rule(size, {identity: timings})
+        timings: dict[int, dict[str, Timing]] = {}
+        for row in sorted(rows, key=lambda row: row["bytes"]):
+            timings.setdefault(row["bytes"], {})[row["algorithm"]] = (row["median"], row["low"], row["high"])
+        yield Launch(f"{environment['started']} {host} {path.name} {launch}", situation, environment, timings)
+
+
+def measurements(path: Path) -> Iterator[tuple[Situation, Rule]]:
+    """What each launch in a record measured, size by size: not those that forced an algorithm of the MPI library."""
+    for launch in launches(path):
+        if not launch.forced:
+            yield from ((launch.situation, Rule(n, {launch.identity: t})) for n, t in launch.timings.items())
 
 
 def _counts(row: dict[str, object]) -> bool:
