@@ -110,6 +110,8 @@ def _export(args: argparse.Namespace) -> int:
         screen = console(WIDTH)
         screen.print(f"\n{found.situation}; {found.sweeps} launch{'es' * (found.sweeps > 1)} of each", soft_wrap=True)
         screen.print(_decisions(found.decisions))
+        if found.sweeps == 1:
+            print("One launch of each: launches differ by more than the intervals show; repeat the sweep")
         if found.ineffective:
             print(f"The default's bits everywhere (no effect, or the same order): {', '.join(found.ineffective)}")
         if not found.gains:

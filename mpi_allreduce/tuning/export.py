@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import isqrt
 from statistics import median
 
@@ -179,7 +180,7 @@ def clauses(decisions: Sequence[Decision], vendor: Vendor) -> tuple[Clause, ...]
     starts = [(0, decisions[0].forcing)]
     if vendor.keeps and (low := decisions[0].bytes // BELOW):
         starts = [(0, Forcing(OWN)), (low, decisions[0].forcing)]
-    for before, after in zip(decisions, decisions[1:], strict=False):
+    for before, after in pairwise(decisions):
         starts.append((isqrt(before.bytes * after.bytes) + 1, after.forcing))
     merged = [start for i, start in enumerate(starts) if i == 0 or start[1] != starts[i - 1][1]]
     ends = [first - 1 for first, _ in merged[1:]] + [None]
