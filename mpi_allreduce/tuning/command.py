@@ -64,8 +64,8 @@ def _tune(args: argparse.Namespace) -> int:
         table = old.merged(item for file in args.files for item in measurements(file))
         forced = [launch.forced for file in args.files for launch in launches(file) if launch.forced]
         if forced:
-            print(f"Left out: {len(forced)} launches that forced an algorithm of the MPI library ({forced[0]}, ...); "
-                  "they are for --export")  # fmt: skip
+            number = f"{len(forced)} launch{'es' * (len(forced) > 1)}"
+            print(f"Left out: {number} that forced an algorithm of the MPI library ({forced[0]}); that is for --export")
         if not table.entries:
             raise ValueError("the records hold no case that a table could be made of")
         write_table(table, path)
