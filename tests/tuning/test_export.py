@@ -151,14 +151,14 @@ def test_every_size_has_one_clause_which_is_that_of_the_nearest_measured_size(na
 PRINTS = {"256": "a", "4096": "a", "65536": "a", "1048576": "a"}
 
 
-def launch(path, library, times, forcing="", prints="b", day=1, **environment):
+def launch(path, library, times, forcing="", prints="bbbb", day=1, **environment):
     """A record with these times in microseconds, and a fingerprint."""
     vendor = VENDORS[library]
     facts = {
         "started": f"2026-01-{day:02d}T00:00:00+00:00",
         "mpi_library": LIBRARIES[library],
         "variables": vendor.settings(Forcing.parse(forcing)) if forcing else {},
-        "vendor_fingerprint": dict.fromkeys(PRINTS, prints) if forcing else PRINTS,
+        "vendor_fingerprint": (dict(zip(PRINTS, prints, strict=True)) if forcing else PRINTS),
     }
     file = path / f"{forcing or 'default'}-{day}.h5"
     record(file, {("vendor", size): time for size, time in times.items()}, **facts | environment).finish()
@@ -177,7 +177,7 @@ def test_the_default_is_left_only_for_what_is_surely_faster_and_proved_to_have_r
     for d, middle in ((1, 50), (2, 101)):  # faster only once at 64 KiB
         ring = {256: 50, 4096: 9.9, 65536: middle, 1 << 20: 500}
         files.append(launch(tmp_path, "openmpi", ring, "ring", day=d))
-        files.append(launch(tmp_path, "openmpi", dict.fromkeys(default, 1), "rabenseifner", "a", day=d))
+        files.append(launch(tmp_path, "openmpi", dict.fromkeys(default, 1), "rabenseifner", "aaaa", day=d))
     status, out = exported(capsys, "openmpi", files, "-o", str(tmp_path / "rules"))
     assert status == 0
     assert "2 launches of each" in out
@@ -191,6 +191,14 @@ def test_the_default_is_left_only_for_what_is_surely_faster_and_proved_to_have_r
     assert {"export OMPI_MCA_coll_tuned_use_dynamic_rules=1", "export OMPI_MCA_coll_han_priority=0"} <= {
         *out.split("\n")
     }
+
+
+@pytest.mark.parametrize(("prints", "chosen"), [("abba", "4"), ("aaba", "0"), ("abaa", "0"), ("baab", "0")])
+def test_between_two_fingerprints_both_must_differ(tmp_path, capsys, prints, chosen):
+    files = [launch(tmp_path, "openmpi", {16384: 10}), launch(tmp_path, "openmpi", {16384: 5}, "ring", prints)]
+    exported(capsys, "openmpi", files, "-o", str(tmp_path / "rules"))
+    text = (tmp_path / "rules").read_text() if (tmp_path / "rules").exists() else "1 2 1 2 1 0 0 0 0"
+    assert in_openmpi(text, 4, 16384) == chosen
 
 
 def test_where_rules_cannot_name_the_default_the_next_best_is_named_and_losses_are_told(tmp_path, capsys):
