@@ -100,7 +100,7 @@ def _rows(entry) -> Table:
 
 
 def _export(args: argparse.Namespace) -> int:
-    from .export import clauses, export
+    from .export import LAUNCHES, clauses, export
     from .training import launches
     from .vendors import read_base
 
@@ -108,10 +108,12 @@ def _export(args: argparse.Namespace) -> int:
     try:
         found = export((launch for file in args.files for launch in launches(file)), vendor)
         screen = console(WIDTH)
-        screen.print(f"\n{found.situation}; {found.sweeps} launch{'es' * (found.sweeps > 1)} of each", soft_wrap=True)
+        screen.print(
+            f"\n{found.situation}; {found.launches} launch{'es' * (found.launches > 1)} of each", soft_wrap=True
+        )
         screen.print(_decisions(found.decisions))
-        if found.sweeps == 1:
-            print("One launch of each: launches differ by more than the intervals show; repeat the sweep")
+        if found.launches < LAUNCHES:
+            print(f"Launches differ by more than the intervals show: nothing is sure below {LAUNCHES} of each")
         if found.ineffective:
             print(f"The default's bits everywhere (no effect, or the same order): {', '.join(found.ineffective)}")
         if not found.gains:

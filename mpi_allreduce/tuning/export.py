@@ -1,7 +1,7 @@
 """Rules for an MPI library out of launches that forced its algorithms."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from math import isqrt
 from statistics import median
@@ -10,9 +10,10 @@ from ..decisions.table import BELOW, TIE, Rule, Situation, Timing
 from .training import Launch
 from .vendors import OWN, Clause, Forcing, Vendor
 
-__all__ = ["Decision", "Export", "clauses", "export"]
+__all__ = ["LAUNCHES", "Decision", "Export", "clauses", "export"]
 
 DEFAULT = ""
+LAUNCHES = 3  # of two and two, all of the one are below all of the other by chance once in six times
 
 
 @dataclass(frozen=True)
@@ -26,10 +27,10 @@ class Decision:
     default : float
         Seconds without rules; the median over launches.
     factor : tuple of float
-        How many times faster than that: the median over sweeps, and the ends of the interval.  (1, 1, 1) where the
-        rules leave the library its default.
+        How many times faster than that, and the ends of the interval.  (1, 1, 1) where the rules leave the library its
+        default.
     sure : bool
-        Whether it was faster in every sweep, and is proved to have run.
+        Whether all its launches were faster, and it is proved to have run.
     note : str
     """
 
@@ -49,14 +50,15 @@ class Export:
     ----------
     situation : Situation
     decisions : tuple of Decision
-    sweeps : int
+    launches : int
+        Of each forcing, at least.
     ineffective : tuple of str
         Forcings with the default's bits everywhere: they did nothing, or only add in the same order.
     """
 
     situation: Situation
     decisions: tuple[Decision, ...]
-    sweeps: int
+    launches: int
     ineffective: tuple[str, ...]
 
     @property
@@ -68,9 +70,9 @@ class Export:
 def export(launches: Iterable[Launch], vendor: Vendor) -> Export:
     """Decide for each size; the default is left only for what is surely faster, and proved to have run.
 
-    The first launches of all forcings are one sweep, the second ones another, and so on; times are compared within
-    sweeps only.  A forcing is proved at a size if MPI_Allreduce's bits there, at the nearest fingerprints on both
-    sides, are not the default's.
+    Forcings are compared between launches, which differ by more than a launch's own intervals: so the launch is the
+    unit, and faster means that all launches of it, three at least, are below all launches of the default.  A forcing
+    is proved at a size if MPI_Allreduce's bits there, at the nearest fingerprints on both sides, are not the default's.
 
     Raises
     ------
@@ -78,22 +80,26 @@ def export(launches: Iterable[Launch], vendor: Vendor) -> Export:
         If the launches are of another library, of several situations, too few ranks, or nothing was forced.
     """
     groups = _groups(launches, vendor)
-    situation = next(iter(groups.values()))[0].situation
-    count = min(len(found) for found in groups.values())
+    default = groups[DEFAULT]
     names = [name for name in groups if name != DEFAULT]
-    sizes = sorted(set.intersection(*(set(run.timings) for found in groups.values() for run in found)))
+    sizes = sorted(set.intersection(*(set(run.timings) for runs in groups.values() for run in runs)))
     if not sizes:
         raise ValueError("export: no size was measured in all launches; give records of one sweep")
+    enough = {name for name in names if min(len(groups[name]), len(default)) >= LAUNCHES}
     decisions: list[Decision] = []
     for size in sizes:
-        timings = {
-            str(k): {name: runs[k].timings[size]["vendor"] for name, runs in groups.items()} for k in range(count)
-        }
-        proved = {n for n in names if all(_differ(groups[n][k], groups[DEFAULT][k], size) for k in range(count))}
+        pooled = {name: _pooled([run.timings[size]["vendor"] for run in runs]) for name, runs in groups.items()}
+        proved = {name for name in names if all(_differ(a, b, size) for a in groups[name] for b in default)}
         previous = str(decisions[-1].forcing) if decisions else ""
-        decisions.append(_decide(Rule(size, timings), proved, previous, vendor))
-    same = tuple(name for name in names if not any(_differ(groups[name][0], groups[DEFAULT][0], s) for s in sizes))
-    return Export(situation, tuple(decisions), count, same)
+        decisions.append(_decide(Rule(size, {"all": pooled}), proved, enough, previous, vendor))
+    same = tuple(name for name in names if not any(_differ(groups[name][0], default[0], size) for size in sizes))
+    return Export(default[0].situation, tuple(decisions), min(map(len, groups.values())), same)
+
+
+def _pooled(timings: Sequence[Timing]) -> Timing:
+    """Of all launches of one forcing: the median, and the ends of what any of them holds for possible."""
+    medians, lows, highs = zip(*timings, strict=True)
+    return median(medians), min(lows), max(highs)
 
 
 def _groups(launches: Iterable[Launch], vendor: Vendor) -> dict[str, list[Launch]]:
@@ -133,43 +139,42 @@ def _differ(one: Launch, other: Launch, size: int) -> bool:
     return bool(known) and all(a[str(s)] != b[str(s)] for s in near - {None})
 
 
-def _decide(rule: Rule, proved: set[str], previous: str, vendor: Vendor) -> Decision:
-    default = median(timings[DEFAULT][0] for timings in rule.launches.values())
+def _decide(rule: Rule, proved: set[str], enough: set[str], previous: str, vendor: Vendor) -> Decision:
+    times = rule.launches["all"]
+    seconds = times[DEFAULT][0]
     ranking = [name for name, _ in rule.ranking() if name != DEFAULT]
-    faster = {name for name in ranking if _surely(rule, name, DEFAULT)} - {OWN}
-    if winners := faster & proved:
-        name = _only(rule, winners).chosen(previous).algorithm
-        return Decision(rule.bytes, Forcing.parse(name), default, _factor(rule, name), True, "")
-    unproved = [name for name in ranking if name in faster]
-    note = f"{unproved[0]} seems faster, but has the default's bits: not proved" if unproved else ""
-    if vendor.keeps and not (OWN in proved and _surely(rule, DEFAULT, OWN)):
-        return Decision(rule.bytes, Forcing(OWN), default, (1.0, 1.0, 1.0), False, note)
+    faster = [name for name in ranking if name != OWN and _surely(times, name, DEFAULT)]
+    if winners := {name: times[name] for name in faster if name in proved & enough}:
+        name = Rule(rule.bytes, {"all": winners}).chosen(previous).algorithm
+        return Decision(rule.bytes, Forcing.parse(name), seconds, _factor(times, name), True, "")
+    reasons = [
+        f"{name} seems faster: {'too few launches' if name in proved else 'same bits, no proof'}" for name in faster
+    ]
+    note = reasons[0] if reasons else ""
+    if vendor.keeps and not (OWN in proved and _surely(times, DEFAULT, OWN)):
+        return Decision(rule.bytes, Forcing(OWN), seconds, (1.0, 1.0, 1.0), False, note)
     # Rules cannot say "as without rules" here, so the next best has to be named.
     name = ranking[0]
     note = (
-        "SLOWER than the default, which rules cannot name" if _surely(rule, DEFAULT, name) else "the default's stand-in"
+        "SLOWER than the default, which rules cannot name"
+        if _surely(times, DEFAULT, name)
+        else "the default's stand-in"
     )
-    return Decision(rule.bytes, Forcing.parse(name), default, _factor(rule, name), False, note)
+    return Decision(rule.bytes, Forcing.parse(name), seconds, _factor(times, name), False, note)
 
 
-def _only(rule: Rule, names: set[str]) -> Rule:
-    return Rule(rule.bytes, {k: {n: t for n, t in ts.items() if n in names} for k, ts in rule.launches.items()})
+def _surely(times: Mapping[str, Timing], fast: str, slow: str) -> bool:
+    """Whether the one is faster than the other by more than a tie, all launches of the one than all of the other."""
+    if fast not in times or slow not in times:
+        return False
+    pair = Rule(0, {"all": {fast: times[fast], slow: times[slow]}}, fast)
+    return dict(pair.ranking())[slow] > 1 + TIE and pair.is_sure()
 
 
-def _surely(rule: Rule, fast: str, slow: str) -> bool:
-    """Whether the one is faster than the other by more than a tie, and in every sweep."""
-    pair = replace(_only(rule, {fast, slow}), algorithm=fast)
-    return dict(pair.ranking()).get(slow, 1) > 1 + TIE and pair.is_sure()
-
-
-def _factor(rule: Rule, name: str) -> tuple[float, float, float]:
-    """The default's time in those of ``name``; the interval holds what is possible in any sweep."""
-    pairs: Sequence[tuple[Timing, Timing]] = [(t[DEFAULT], t[name]) for t in rule.launches.values()]
-    return (
-        median(before[0] / after[0] for before, after in pairs),
-        min(before[1] / after[2] for before, after in pairs),
-        max(before[2] / after[1] for before, after in pairs),
-    )
+def _factor(times: Mapping[str, Timing], name: str) -> tuple[float, float, float]:
+    """The default's time in those of ``name``, and the ends of what any two launches hold for possible."""
+    before, after = times[DEFAULT], times[name]
+    return before[0] / after[0], before[1] / after[2], before[2] / after[1]
 
 
 def clauses(decisions: Sequence[Decision], vendor: Vendor) -> tuple[Clause, ...]:

@@ -173,19 +173,19 @@ def exported(capsys, library, files, *options):
 
 def test_the_default_is_left_only_for_what_is_surely_faster_and_proved_to_have_run(tmp_path, capsys):
     default = {256: 10, 4096: 10, 65536: 100, 1 << 20: 1000}
-    files = [launch(tmp_path, "openmpi", default, day=d) for d in (1, 2)]
-    for d, middle in ((1, 50), (2, 101)):  # faster only once at 64 KiB
+    files = [launch(tmp_path, "openmpi", default, day=d) for d in (1, 2, 3)]
+    for d, middle in ((1, 50), (2, 101), (3, 50)):  # faster only once at 64 KiB
         ring = {256: 50, 4096: 9.9, 65536: middle, 1 << 20: 500}
         files.append(launch(tmp_path, "openmpi", ring, "ring", day=d))
         files.append(launch(tmp_path, "openmpi", dict.fromkeys(default, 1), "rabenseifner", "aaaa", day=d))
     status, out = exported(capsys, "openmpi", files, "-o", str(tmp_path / "rules"))
     assert status == 0
-    assert "2 launches of each" in out
+    assert "3 launches of each" in out
     text = (tmp_path / "rules").read_text()
     assert [in_openmpi(text, 4, size) for size in default] == ["0", "0", "0", "4"]
     assert [in_openmpi(text, ranks, 1 << 20) for ranks in (2, 3, 4, 5, 100)] == ["0", "0", "4", "0", "0"]
     assert re.search(r"1 MiB +100\d +ring +2\.00 \(1\.\d\d \.\. 2\.\d\d\) +sure", out)
-    assert "rabenseifner seems faster, but has the default's bits: not proved" in " ".join(out.split())
+    assert "rabenseifner seems faster: same bits, no proof" in " ".join(out.split())
     assert "no effect, or the same order): rabenseifner" in out
     assert f"export OMPI_MCA_coll_tuned_dynamic_rules_filename={tmp_path / 'rules'}" in out
     assert {"export OMPI_MCA_coll_tuned_use_dynamic_rules=1", "export OMPI_MCA_coll_han_priority=0"} <= {
@@ -195,20 +195,31 @@ def test_the_default_is_left_only_for_what_is_surely_faster_and_proved_to_have_r
 
 @pytest.mark.parametrize(("prints", "chosen"), [("abba", "4"), ("aaba", "0"), ("abaa", "0"), ("baab", "0")])
 def test_between_two_fingerprints_both_must_differ(tmp_path, capsys, prints, chosen):
-    files = [launch(tmp_path, "openmpi", {16384: 10}), launch(tmp_path, "openmpi", {16384: 5}, "ring", prints)]
+    files = [launch(tmp_path, "openmpi", {16384: 10}, day=d) for d in (1, 2, 3)]
+    files += [launch(tmp_path, "openmpi", {16384: 5}, "ring", prints, d) for d in (1, 2, 3)]
     exported(capsys, "openmpi", files, "-o", str(tmp_path / "rules"))
     text = (tmp_path / "rules").read_text() if (tmp_path / "rules").exists() else "1 2 1 2 1 0 0 0 0"
     assert in_openmpi(text, 4, 16384) == chosen
 
 
 def test_where_rules_cannot_name_the_default_the_next_best_is_named_and_losses_are_told(tmp_path, capsys):
-    files = [launch(tmp_path, "impi", {256: 10, 65536: 100}), launch(tmp_path, "impi", {256: 40, 65536: 50}, "ring")]
-    files.append(launch(tmp_path, "impi", {256: 20, 65536: 200}, "knomial"))
+    files = []
+    for d in (1, 2, 3):
+        for forcing, small, large in (("", 10, 100), ("ring", 40, 50), ("knomial", 20, 200)):
+            files.append(launch(tmp_path, "impi", {256: small, 65536: large}, forcing, day=d))
     status, out = exported(capsys, "impi", files)
     assert status == 0
     assert "export I_MPI_ADJUST_ALLREDUCE='9:0-4096;8:4097-2147483647'" in out
     assert re.search(r"knomial +0\.50 .* SLOWER than the default", out)
     assert not list(tmp_path.glob("*.rules"))
+
+
+def test_fewer_than_three_launches_are_not_sure_of_anything(tmp_path, capsys):
+    files = [launch(tmp_path, "openmpi", {4096: t}, f, day=d) for t, f in ((10, ""), (2, "ring")) for d in (1, 2)]
+    status, out = exported(capsys, "openmpi", files)
+    assert status == 0
+    assert "ring seems faster: too few launches" in " ".join(out.split())
+    assert "no rules written" in out
 
 
 def test_nothing_is_written_where_nothing_is_faster(tmp_path, capsys):
