@@ -211,7 +211,7 @@ class Report:
 def read_scopes(paths: Iterable[Path]) -> dict[Scope, Sizes]:
     """All that can be compared, by scope and size.
 
-    Left out are skewed launches, codecs, and results that were wrong.
+    Left out are skewed launches, such that forced an algorithm of the MPI library, codecs, and wrong results.
 
     Raises
     ------
@@ -220,14 +220,14 @@ def read_scopes(paths: Iterable[Path]) -> dict[Scope, Sizes]:
     """
     scopes: dict[Scope, Sizes] = {}
     for path in paths:
-        for situation, identity, rows in launches(path):
-            for row in rows:
+        for launch in launches(path):
+            for row in [] if launch.forced else launch.rows:
                 if "median" not in row or row["skew"] != "none" or row["codec"] != "none" or row["wrong"]:
                     continue
                 facts = (row[key] for key in ("dtype", "op", "memory", "mode", "data", "in_place"))
-                sizes = scopes.setdefault(Scope(situation, *facts), {})
+                sizes = scopes.setdefault(Scope(launch.situation, *facts), {})
                 rule = sizes.setdefault(row["bytes"], Rule(row["bytes"], {}))
-                rule.launches.setdefault(identity, {})[row["algorithm"]] = _timing(row)
+                rule.launches.setdefault(launch.identity, {})[row["algorithm"]] = _timing(row)
     return {scope: dict(sorted(sizes.items())) for scope, sizes in scopes.items()}
 
 

@@ -1,37 +1,49 @@
 """A decision table from records of the benchmark."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..bench.records import read, read_launches
-from ..decisions.table import Rule, Situation
+from ..decisions.table import Rule, Situation, Timing
 from ..library import library_name
+from .vendors import forced_by
 
-__all__ = ["launches", "measurements"]
+__all__ = ["Launch", "launches", "measurements"]
 
 
-def measurements(path: Path) -> Iterator[tuple[Situation, Rule]]:
-    """What each launch in a record measured, size by size.
+@dataclass(frozen=True)
+class Launch:
+    """What one launch measured.
 
-    Left out are skewed launches, operators other than sums, lossy codecs, results that were wrong, and ``auto``, which
-    is none of the candidates.
-
-    Raises
-    ------
-    OSError, ValueError
-        If the file is no record.
+    Attributes
+    ----------
+    identity : str
+        The same whenever the record is read.
+    situation : Situation
+    environment : dict
+        As recorded.
+    rows : list of dict
+        All cases.
+    timings : dict of int to dict of str to Timing
+        By bytes: algorithm -> timing, of sums without skew or lossy codec that were right; not of ``auto``, which is none
+        of the candidates.
     """
-    for situation, identity, rows in launches(path):
-        counted = [row for row in rows if _counts(row)]
-        for size in sorted({row["bytes"] for row in counted}):
-            timings = {
-                row["algorithm"]: (row["median"], row["low"], row["high"]) for row in counted if row["bytes"] == size
-            }
-            yield situation, Rule(size, {identity: timings})
+
+    identity: str
+    situation: Situation
+    environment: dict[str, object]
+    rows: list[dict[str, object]]
+    timings: dict[int, dict[str, Timing]]
+
+    @property
+    def forced(self) -> str:
+        """What made the MPI library use another algorithm than its own choice; empty if nothing did."""
+        return forced_by(self.environment.get("variables", {}))
 
 
-def launches(path: Path) -> Iterator[tuple[Situation, str, list[dict[str, object]]]]:
-    """The launches in a record: where they ran, what identifies them anywhere, and their rows.
+def launches(path: Path) -> Iterator[Launch]:
+    """The launches in a record.
 
     Raises
     ------
@@ -49,7 +61,17 @@ def launches(path: Path) -> Iterator[tuple[Situation, str, list[dict[str, object
             crowded=_is_crowded(environment),
             native=all(row.get("native_op", True) for row in rows if row["algorithm"] == "vendor"),
         )
-        yield situation, f"{environment['started']} {host} {path.name} {launch}", rows
+        timings: dict[int, dict[str, Timing]] = {}
+        for row in sorted(filter(_counts, rows), key=lambda row: row["bytes"]):
+            timings.setdefault(row["bytes"], {})[row["algorithm"]] = (row["median"], row["low"], row["high"])
+        yield Launch(f"{environment['started']} {host} {path.name} {launch}", situation, environment, rows, timings)
+
+
+def measurements(path: Path) -> Iterator[tuple[Situation, Rule]]:
+    """What each launch in a record measured, size by size: not those that forced an algorithm of the MPI library."""
+    for launch in launches(path):
+        if not launch.forced:
+            yield from ((launch.situation, Rule(n, {launch.identity: t})) for n, t in launch.timings.items())
 
 
 def _counts(row: dict[str, object]) -> bool:
