@@ -1,7 +1,7 @@
 """Rules for an MPI library out of launches that forced its algorithms."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import isqrt
 from statistics import median

@@ -26,8 +26,8 @@ class Launch:
     rows : list of dict
         All cases.
     timings : dict of int to dict of str to Timing
-        By bytes: algorithm -> timing, of sums without skew or lossy codec that were right; not of ``auto``, which is none
-        of the candidates.
+        By bytes: algorithm -> timing, of sums without skew or lossy codec that were right; not of ``auto``, which is
+        none of the candidates.
     """
 
     identity: str
