@@ -60,6 +60,9 @@ class Task:
         That holds both buffers; None if they are in host memory.
     aware : bool
         Whether MPI takes pointers to the device's memory.
+    staged : bool
+        Whether this is one of several allreduces of a run: calls of the MPI library then take turns, as other calls
+        that came between them on some ranks only would not match.
     """
 
     private: "Private"
@@ -77,6 +80,7 @@ class Task:
     shape: tuple[int, ...] = ()
     device: Device | None = None
     aware: bool = False
+    staged: bool = False
 
     def space(self) -> Space:
         """Where the buffers are; on a device with a queue of its own."""

@@ -37,7 +37,7 @@ class LowRank(InStages):
         flat_p, flat_q = (scratch.array for scratch in memory)
         self.p, self.q = flat_p.reshape(rows, rank), flat_q.reshape(columns, rank)
         self.q[:] = start
-        inner = replace(task, codec=None, feedback=None, send=None, op=SUM)
+        inner = replace(task, codec=None, feedback=None, send=None, op=SUM, staged=True)
         super().__init__(bind(replace(inner, receive=flat)) for flat in (flat_p, flat_q))
         self.resources += memory
         self.reusable = False  # plans found again by addresses would have Qs of different age on different ranks

@@ -1,7 +1,6 @@
 """Memory that all ranks of one node see: a window with chunks and flags, and a barrier made of loads and stores."""
 
 import atexit
-from abc import abstractmethod
 from collections.abc import Sequence
 from functools import reduce
 from operator import or_
@@ -9,9 +8,9 @@ from operator import or_
 import numpy as np
 from mpi4py import MPI
 
-from .execution import Execution, Step, UnsupportedError
+from .execution import Step, UnsupportedError
 from .progress import Progress
-from .turns import Turns
+from .turns import InTurn, Turns
 from .waiting import Patience
 
 __all__ = ["CHUNK_BYTES", "NodeMemory", "OnNode", "run_phases"]
@@ -134,7 +133,7 @@ def _free_all() -> None:
         _alive[0].free()
 
 
-class OnNode(Execution):
+class OnNode(InTurn):
     """An execution through the node's memory, which waits for its turn.
 
     Parameters
@@ -143,15 +142,7 @@ class OnNode(Execution):
     """
 
     def __init__(self, memory: NodeMemory):
-        self.memory = memory
-
-    def progress(self) -> Progress:
-        """Wait for its turn, then run."""
-        return self.memory.in_turn(self.run)
-
-    @abstractmethod
-    def run(self) -> Progress:
-        """One run, when it is its turn."""
+        self.memory = self.turns = memory
 
 
 def run_phases(memory: NodeMemory, phases: Sequence[Sequence[Step]]) -> Progress:

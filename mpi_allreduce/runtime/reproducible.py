@@ -93,7 +93,7 @@ class Reproducible(InStages):
         scratch = [Scratch(count, np.dtype(np.int16)), Scratch(count * layout.words, np.dtype(np.int64))]
         self.exponents, self.words = (memory.array for memory in scratch)
         super().__init__(
-            bind(replace(task, name=name, send=None, receive=buffer, op=op))
+            bind(replace(task, name=name, send=None, receive=buffer, op=op, staged=True))
             for buffer, op in ((self.exponents, MAX), (self.words, SUM))
         )
         self.scratch_bytes += self.exponents.nbytes + self.words.nbytes

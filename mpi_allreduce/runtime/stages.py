@@ -1,22 +1,21 @@
 """An execution that is made of several allreduces, with work of its own between them."""
 
-from abc import abstractmethod
 from collections.abc import Iterable
 
 from .execution import Execution
-from .nodes import OnNode
 from .progress import Progress
+from .turns import InTurn
 
 __all__ = ["InStages"]
 
 
-class InStages(Execution):
-    """Allreduces that follow each other.
+class InStages(InTurn):
+    """Allreduces that follow each other; where they take turns, others must not come between them.
 
     Parameters
     ----------
     stages : iterable of Execution
-        Of one kind.
+        Of one kind, bound to tasks that are ``staged``.
     """
 
     def __init__(self, stages: Iterable[Execution]):
@@ -26,22 +25,14 @@ class InStages(Execution):
         self.scratch_bytes = sum(stage.scratch_bytes for stage in self.stages)
         self.resources = [resource for stage in self.stages for resource in stage.resources]
         self.reusable = all(stage.reusable for stage in self.stages)
+        self.turns = self.stages[0].turns if isinstance(self.stages[0], InTurn) else None
         self.at = 0
-
-    def progress(self) -> Progress:
-        """In turn, where the stages are, as others must not come between them."""
-        first = self.stages[0]
-        return first.memory.in_turn(self.run) if isinstance(first, OnNode) else self.run()
-
-    @abstractmethod
-    def run(self) -> Progress:
-        """All stages, and what is between them."""
 
     def stage(self, number: int) -> Progress:
         """Run one of them."""
         self.at = number
         stage = self.stages[number]
-        for position in stage.run() if isinstance(stage, OnNode) else stage.progress():
+        for position in stage.run() if self.turns else stage.progress():
             yield (number << 40) + position
 
     def where(self) -> str:

@@ -1,12 +1,14 @@
 """Runs that take turns, as what they use serves one at a time."""
 
+from abc import abstractmethod
 from collections.abc import Callable
 
 from mpi4py import MPI
 
+from .execution import Execution
 from .progress import Progress
 
-__all__ = ["Lane", "Turns"]
+__all__ = ["InTurn", "Lane", "Turns"]
 
 
 class Turns:
@@ -38,3 +40,23 @@ class Lane(Turns):
     def __init__(self, comm: MPI.Intracomm):
         super().__init__()
         self.comm = comm
+
+
+class InTurn(Execution):
+    """An execution that may have to wait for its turn.
+
+    Attributes
+    ----------
+    turns : Turns or None
+        None if it runs beside others.
+    """
+
+    turns: Turns | None = None
+
+    def progress(self) -> Progress:
+        """Wait for its turn, then run."""
+        return self.turns.in_turn(self.run) if self.turns else self.run()
+
+    @abstractmethod
+    def run(self) -> Progress:
+        """One run, when it is its turn."""

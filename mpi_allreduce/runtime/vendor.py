@@ -11,6 +11,7 @@ from ..algorithms import block_offset
 from ..memory import OPERATORS, Kind, Operator, Space, kind_of
 from .execution import Execution, Step, Task, UnsupportedError
 from .progress import Progress
+from .turns import InTurn, Lane
 
 __all__ = ["VENDORS", "bind_vendor", "is_native", "takes_device"]
 
@@ -60,7 +61,7 @@ class _Given:
         return [port.outgoing(array).buffer, array.size if counts is None else counts, self.datatype]
 
 
-class _Vendor(Execution):
+class _Vendor(InTurn):
     """One call of the MPI library."""
 
     patient = True  # or not: the library's own affair
@@ -71,17 +72,26 @@ class _Vendor(Execution):
         self.space = given.space
         self.resources = list(given.made)
         self.native_op = self.reusable = not given.made
+        self.turns = self._turns(given.task)
         self.steps = self._calls(given)
         if not self.space.on_host:
             self.steps[:0] = [self.space.enter, self.space.settle]
 
+    def _turns(self, task: Task) -> Lane | None:
+        """Where runs in flight take turns, if they do."""
+        return task.private.lane if task.staged else None
+
+    def _comm(self, task: Task) -> MPI.Intracomm:
+        """Of runs in flight."""
+        return self.turns.comm if self.turns else task.comm
+
     def _calls(self, given: _Given) -> list[Step]:
         """The calls that block; sets besides what :meth:`run` starts."""
-        buffers, comm = (given.send, given.receive, given.operator), given.task.comm
-        self.start = partial(comm.Iallreduce, *buffers)
-        return [partial(comm.Allreduce, *buffers)]
+        buffers = given.send, given.receive, given.operator
+        self.start = partial(self._comm(given.task).Iallreduce, *buffers)
+        return [partial(given.task.comm.Allreduce, *buffers)]
 
-    def progress(self) -> Progress:
+    def run(self) -> Progress:
         """The library's nonblocking function, tested.
 
         Raises
@@ -97,9 +107,9 @@ class _Vendor(Execution):
                 )
             self.space.enter()
             self.space.settle()
-        yield from self.run()
+        yield from self._in_flight()
 
-    def run(self) -> Progress:
+    def _in_flight(self) -> Progress:
         """What was prepared, started and tested."""
         return _tested(self.start)
 
@@ -114,7 +124,7 @@ class _VendorPersistent(_Vendor):
 
     def _calls(self, given: _Given) -> list[Step]:
         try:
-            request = given.task.comm.Allreduce_init(given.send, given.receive, given.operator)
+            request = self._comm(given.task).Allreduce_init(given.send, given.receive, given.operator)
         except NotImplementedError as error:  # what mpi4py raises where the library has no such function
             version = ".".join(map(str, MPI.Get_version()))
             raise UnsupportedError(
@@ -133,20 +143,19 @@ class _InTwo(_Vendor):
     before the first of another on some ranks, and behind it on others.
     """
 
+    def _turns(self, task: Task) -> Lane:
+        return task.private.lane
+
     def _calls(self, given: _Given) -> list[Step]:
-        self.lane = given.task.private.lane
-        self.starts = self._pair(given, self.lane.comm, "I")
+        self.starts = self._pair(given, self._comm(given.task), "I")
         return list(self._pair(given, given.task.comm, ""))
 
     def _pair(self, given: _Given, comm: MPI.Intracomm, prefix: str) -> tuple[Step, Step]:
         """Both calls; prefix ``I`` makes them nonblocking."""
         raise NotImplementedError
 
-    def run(self) -> Progress:
-        """One after the other, in turn."""
-        return self.lane.in_turn(self._both)
-
-    def _both(self) -> Progress:
+    def _in_flight(self) -> Progress:
+        """One after the other."""
         for start in self.starts:
             yield from _tested(start)
 

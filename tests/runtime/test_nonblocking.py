@@ -116,12 +116,13 @@ def test_iallreduce_keeps_any_number_in_flight_on_one_communicator(comm):
         np.testing.assert_array_equal(run.wait(), sum(range(comm.size)) + i * comm.size)
 
 
-@pytest.mark.parametrize("name", VENDORS)
+@pytest.mark.parametrize("name", [*VENDORS, *(f"reproducible:{name}" for name in VENDORS)])
 def test_runs_of_the_library_in_flight_stay_in_order_whatever_is_tested_first(comm, name):
     """Several collectives each: the second call of one run must not overtake another's first on some ranks only."""
-    counts = [1, 50_000, 7, 20_001, 300, 4096]
+    counts = [1, 50_000, 7, 20_001, 300, 4096, 30, 90_000]
+    others = [name, name, name, "vendor"]
     try:
-        runs = [plan(comm, np.full(count, float(i)), algorithm=name) for i, count in enumerate(counts)]
+        runs = [plan(comm, np.full(n, float(i)), algorithm=others[i % 4]) for i, n in enumerate(counts)]
     except UnsupportedError as reason:
         pytest.skip(str(reason))
     rng = np.random.default_rng(comm.rank)
