@@ -60,8 +60,8 @@ def choose(call: Call, state: Private) -> Choice:
             return False
         if base in ("shared", "hierarchical") and not state.has_windows:
             return False
-        if base in ("shared", "hierarchical") and on_device:
-            return False
+        if on_device and (base in ("shared", "hierarchical") or (is_vendor(name) and name != "vendor")):
+            return False  # libraries take a device's memory in fewer of their other collectives
         if name == "vendor_persistent" and MPI.Get_version()[0] < 4:
             return False
         try:

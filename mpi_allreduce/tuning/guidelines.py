@@ -171,6 +171,11 @@ class Comparison:
         """Whether the whole interval says so."""
         return self.low > 1 + self.tie
 
+    @property
+    def undecided(self) -> bool:
+        """Whether the bound seems to be kept, and the interval does not exclude that it is exceeded."""
+        return not self.violated and self.high > 1 + self.tie
+
 
 @dataclass(frozen=True)
 class Unmeasured:

@@ -55,12 +55,14 @@ def _guidelines(args: argparse.Namespace) -> int:
         for line in _closing(report):
             say(line)
     comparisons = [comparison for report in reports for comparison in report.comparisons]
-    violated = [comparison for comparison in comparisons if comparison.violated]
-    sure = sum(comparison.sure for comparison in violated)
+    violated = sum(comparison.violated for comparison in comparisons)
+    sure = sum(comparison.sure for comparison in comparisons)
+    undecided = sum(comparison.undecided for comparison in comparisons)
     impossible = sum(len(each.sizes) for report in reports for each in report.unmeasured)
     say(
-        f"\n{len(violated)} of {len(comparisons)} comparisons violate a guideline by more than {args.tie:.3g} of the "
-        f"time, {sure} of them surely; {impossible} were not possible."
+        f"\n{violated} of {len(comparisons)} comparisons violate a guideline by more than {args.tie:.3g} of the time, "
+        f"{sure} of them surely; {undecided} more are undecided, as their intervals reach beyond that; {impossible} "
+        "were not possible."
     )
     return int(args.strict and sure > 0)
 
