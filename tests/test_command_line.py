@@ -157,7 +157,7 @@ def test_an_exception_on_one_rank_aborts_the_job_with_the_traceback_and_the_rank
 @pytest.mark.parametrize("moment", [0.0, 0.7, 1.9])
 def test_a_launch_killed_at_any_moment_leaves_its_finished_cases(tmp_path, moment):
     path = tmp_path / "r.h5"
-    process = start("bench", "--max-seconds", "30", "--out", path, ranks=2)
+    process = start("bench", "--max-seconds", "30", "--probe-seconds", "0", "--out", path, ranks=2)
     deadline = time.monotonic() + 60
     while not path.exists() and time.monotonic() < deadline:
         time.sleep(0.02)
