@@ -149,9 +149,12 @@ def _mpich(clauses: Sequence[Clause], ranks: int, base: str) -> str:
             own = vendor.parameters.get(clause.forcing.name, {})
             parameters = {f"{key}={vendor.parameter(clause.forcing, key)}": {} for key in own}
             leaf = {f"algorithm=MPIR_Allreduce_intra_{vendor.values[clause.forcing.name]}": parameters}
+        if clause.forcing.name == "smp":  # it splits a communicator into its nodes, and then again asks these rules
+            leaf = {"comm_hierarchy=parent": leaf, "comm_hierarchy=any": before}
         choice["avg_msg_size=any" if clause.last is None else f"avg_msg_size<={clause.last}"] = leaf
-    # What the library would not do either: other algorithms for operators that do not commute, or with few elements.
-    safe = {"is_commutative=yes": {"count<pow2": before, "count=any": choice}, "is_commutative=no": before}
+    # Rules are obeyed unchecked: Rabenseifner's algorithm would end a program that has an operator of its own.
+    built_in = {"is_op_built_in=yes": {"count<pow2": before, "count=any": choice}, "is_op_built_in=no": before}
+    safe = {"is_commutative=yes": built_in, "is_commutative=no": before}
     sizes = {f"comm_size<={ranks - 1}": before, f"comm_size<={ranks}": safe, "comm_size=any": before}
     tree["collective=allreduce"]["comm_type=intra"] = sizes
     return json.dumps(tree, indent=1) + "\n"
@@ -187,7 +190,7 @@ VENDORS = {
         libraries=("MPICH", "Cray MPICH"),
         variable="MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM",
         values={OWN: "auto"} | {name: name for name in (
-            "recursive_doubling", "recursive_multiplying", "reduce_scatter_allgather", "tree", "recexch", "ring",
+            "smp", "recursive_doubling", "recursive_multiplying", "reduce_scatter_allgather", "tree", "recexch", "ring",
             "k_reduce_scatter_allgather",
         )},
         parameters={
@@ -201,10 +204,11 @@ VENDORS = {
             "recexch": {"k": (_RADIX, "2"), "single_phase_recv": _SINGLE},
             "k_reduce_scatter_allgather": {"k": (_RADIX, "2"), "single_phase_recv": _SINGLE},
         },
-        always={"MPIR_CVAR_DEVICE_COLLECTIVES": "none"},
+        # The device's compositions of this collective come first otherwise; those of other collectives stay.
+        always={"MPIR_CVAR_DEVICE_COLLECTIVES": "percoll", "MPIR_CVAR_ALLREDUCE_DEVICE_COLLECTIVE": "0"},
         rules="MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE",
         sweep=(
-            OWN, "recursive_doubling", "recursive_multiplying:k=4", "reduce_scatter_allgather", "tree",
+            OWN, "smp", "recursive_doubling", "recursive_multiplying:k=4", "reduce_scatter_allgather", "tree",
             "tree:tree_type=knomial_1:k=4", "tree:chunk_size=65536", "recexch:k=4", "ring",
             "k_reduce_scatter_allgather:k=4",
         ),
@@ -217,14 +221,14 @@ VENDORS = {
         values={
             OWN: "0", "recursive_doubling": "1", "rabenseifner": "2", "reduce_bcast": "3", "reduce_bcast_topology": "4",
             "binomial_gather_scatter": "5", "binomial_gather_scatter_topology": "6", "shumilin_ring": "7", "ring": "8",
-            "knomial": "9",
+            "knomial": "9", "shm_flat": "10", "shm_knomial": "11", "shm_knary": "12",
         },
         parameters={},
         always={},
         rules="I_MPI_ADJUST_ALLREDUCE",
         sweep=(
             OWN, "recursive_doubling", "rabenseifner", "reduce_bcast", "binomial_gather_scatter", "shumilin_ring",
-            "ring", "knomial",
+            "ring", "knomial", "shm_flat", "shm_knomial", "shm_knary",
         ),
         keeps=False,  # 0 is a choice of its own, but without the tables that the library ships: not the default
         write=_impi,
@@ -257,6 +261,9 @@ def read_base(path: Path) -> str:
             continue
         # The library holds selections for its devices too; those choose compositions of algorithms.
         if "algorithm=MPIR_Allreduce_intra" in json.dumps(found.get("collective=allreduce")):
+            if found.keys() == {"collective=allreduce"}:
+                raise ValueError(f"{path}: has rules for MPI_Allreduce alone, with which MPICH ends programs; give its "
+                                 "generic JSON file, or libmpi.so, by --base")  # fmt: skip
             return text[:end]
     raise ValueError(f"{path}: no selection of algorithms for MPI_Allreduce in it; give MPICH's generic JSON file, or "
                      "libmpi.so, by --base")  # fmt: skip

@@ -53,15 +53,17 @@ def in_openmpi(text, ranks, size):
     return str(found)
 
 
-def in_mpich(text, ranks, size):
+def in_mpich(text, ranks, size, **operator):
     """The algorithm by a tree of conditions; the first that holds counts."""
     facts = {
         "comm_size": ranks,
         "avg_msg_size": size,
         "is_commutative": "yes",
+        "is_op_built_in": "yes",
+        "comm_hierarchy": "parent",
         "comm_type": "intra",
         "count": size // 4,
-    }
+    } | operator
     tree = json.loads(text)["collective=allreduce"]
     while True:
         for condition, below in tree.items():
@@ -108,11 +110,17 @@ def test_mpich_rules_are_the_whole_selection_changed_where_the_measurements_hold
     text = VENDORS["mpich"].write(clauses(DECIDED, VENDORS["mpich"]), 4, json.dumps(BASE))
     sizes = {"avg_msg_size<=255": BEFORE, "avg_msg_size<=2048": RING, "avg_msg_size<=16384": BEFORE,
              "avg_msg_size=any": RING}  # fmt: skip
-    measured = {"is_commutative=yes": {"count<pow2": BEFORE, "count=any": sizes}, "is_commutative=no": BEFORE}
+    built_in = {"is_op_built_in=yes": {"count<pow2": BEFORE, "count=any": sizes}, "is_op_built_in=no": BEFORE}
+    measured = {"is_commutative=yes": built_in, "is_commutative=no": BEFORE}
     intra = {"comm_size<=3": BEFORE, "comm_size<=4": measured, "comm_size=any": BEFORE}
     found = json.loads(text)
     assert found == BASE | {"collective=allreduce": {**BASE["collective=allreduce"], "comm_type=intra": intra}}
     assert list(found["collective=allreduce"]["comm_type=intra"]) == list(intra), "the first that holds counts"
+    for operator in ({"is_commutative": "no"}, {"is_op_built_in": "no"}, {"count": 3}):
+        assert in_mpich(text, 4, 1024, **operator) == "reduce_scatter_allgather"
+    smp = VENDORS["mpich"].write([Clause(0, None, Forcing("smp"))], 4, json.dumps(BASE))
+    of_nodes = {"comm_hierarchy=parent": {"algorithm=MPIR_Allreduce_intra_smp": {}}, "comm_hierarchy=any": BEFORE}
+    assert json.dumps(of_nodes) in json.dumps(json.loads(smp))
     tree = VENDORS["mpich"].write([Clause(0, None, Forcing.parse("tree:k=4"))], 4, json.dumps(BASE))
     leaf = {"tree_type=kary": {}, "k=4": {}, "chunk_size=0": {}, "buffer_per_child=0": {}}
     assert json.dumps({"algorithm=MPIR_Allreduce_intra_tree": leaf}) in json.dumps(json.loads(tree))
@@ -262,6 +270,9 @@ def test_mpichs_own_selection_is_found_inside_a_library(tmp_path):
     (tmp_path / "lib.so").write_bytes(b"\x7fELF\0" + json.dumps(device).encode() + b"\0" + whole.encode() + b"\0\1{")
     assert read_base(tmp_path / "lib.so") == whole
     (tmp_path / "lib.so").write_bytes(b"\x7fELF\0")
+    (tmp_path / "alone.json").write_text(json.dumps({"collective=allreduce": BASE["collective=allreduce"]}))
+    with pytest.raises(ValueError, match=r"alone\.json: has rules for MPI_Allreduce alone"):
+        read_base(tmp_path / "alone.json")
     with pytest.raises(ValueError, match=r"lib\.so: no selection of algorithms .* --base"):
         read_base(tmp_path / "lib.so")
 
@@ -308,3 +319,35 @@ def fingerprints(path, settings):
     assert done.returncode == 0, done.stdout + done.stderr
     (facts,) = read_launches(path).values()
     return facts["environment"]["vendor_fingerprint"]
+
+
+OWN_OPERATOR = """
+import numpy as np
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+def add(a, b, datatype):
+    right = np.frombuffer(b, "f4")
+    np.add(np.frombuffer(a, "f4"), right, out=right)
+op = MPI.Op.Create(add, commute=True)
+for count in (1, 3, 1024, 65536):
+    total = np.empty(count, "f4")
+    comm.Allreduce(np.full(count, comm.rank + 1, "f4"), total, op)
+    assert (total == comm.size * (comm.size + 1) / 2).all()
+"""
+
+
+@pytest.mark.skipif(not installed(), reason="there is no mpirun on PATH")
+@pytest.mark.parametrize("ranks", [3, 4])
+def test_programs_with_operators_and_communicators_of_their_own_live_on_under_rules(tmp_path, ranks):
+    """MPICH ends them where a rule says an algorithm that only knows built-in operators."""
+    name = installed()
+    vendor = VENDORS[name]
+    algorithm = {"mpich": "reduce_scatter_allgather"}.get(name, "rabenseifner")
+    from mpi_allreduce.tuning.command import _library
+
+    text = vendor.write([Clause(0, None, Forcing(algorithm))], 4, read_base(_library()) if name == "mpich" else "")
+    (tmp_path / "rules").write_text(text)
+    settings = vendor.environment(text, tmp_path / "rules")
+    command = ["mpirun", "-n", str(ranks), sys.executable, "-c", OWN_OPERATOR]
+    done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
