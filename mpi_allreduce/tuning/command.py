@@ -113,7 +113,7 @@ def _export(args: argparse.Namespace) -> int:
         )
         screen.print(_decisions(found.decisions))
         if found.launches < LAUNCHES:
-            print(f"Launches differ by more than the intervals show: nothing is sure below {LAUNCHES} of each")
+            print(f"Launches differ by more than the intervals show: what has fewer than {LAUNCHES} is never sure")
         if found.ineffective:
             print(f"The default's bits everywhere (no effect, or the same order): {', '.join(found.ineffective)}")
         if not found.gains:
