@@ -203,4 +203,5 @@ def progress_thread(interval: float = 50e-6) -> Iterator[None]:
         yield
     finally:
         stop.set()
-        thread.join()
+        if thread is not threading.current_thread():  # in which a context that was never left may be collected
+            thread.join()

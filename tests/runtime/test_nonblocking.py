@@ -1,5 +1,7 @@
 """Started plans: any number in flight, moved by whatever tests or waits, equal to blocking runs bit for bit."""
 
+import gc
+import threading
 import time
 
 import numpy as np
@@ -19,7 +21,7 @@ from mpi_allreduce import (
     progress_thread,
 )  # fmt: skip
 from mpi_allreduce.algorithms import names
-from mpi_allreduce.runtime import is_vendor
+from mpi_allreduce.runtime import is_vendor, progress
 
 pytestmark = pytest.mark.mpi
 OURS = [name for name in algorithm_names() if not is_vendor(name)]
@@ -133,6 +135,21 @@ def test_runs_of_the_library_in_flight_stay_in_order_whatever_is_tested_first(co
         for i in rng.permutation(len(runs)):
             time.sleep(rng.random() * 1e-3)
             np.testing.assert_array_equal(runs[i].wait(), comm.size * i + sum(range(comm.size)))
+
+
+def test_progress_thread_ends_if_its_context_is_collected_in_the_thread_itself(comm, monkeypatch):
+    """As happens to a GradientSync that nobody closed; an exception would be told of as unraisable."""
+    monkeypatch.setattr(progress, "_running", [None])
+    monkeypatch.setattr(progress, "_advance_all", gc.collect)
+    before = threading.active_count()
+    forgotten = [progress_thread()]
+    forgotten[0].__enter__()
+    forgotten.append(forgotten)
+    del forgotten
+    deadline = time.monotonic() + 20
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert threading.active_count() == before
 
 
 def test_progress_thread_completes_a_plan_that_nobody_tests(comm):
