@@ -16,7 +16,7 @@ from ..units import format_bytes
 
 __all__ = ["add_advise"]
 
-WIDTH = 132
+WIDTH = 150
 SHOWN = 12
 
 
@@ -164,7 +164,7 @@ def _table(workload, advice, share: float) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in ("", "algorithm", "codec"):
         table.add_column(name, no_wrap=True)
-    for name in ("error", "buckets of", "are", "exposed", "95 %", "step", f"steps for {share:.0%}", "unmeasured"):
+    for name in ("error", "buckets of", "are", "exposed", "95 %", "step", "steps", "unmeasured"):
         table.add_column(name, justify="right", no_wrap=True)
     for option in advice.options[:SHOWN]:
         exposed = option.exposed
